@@ -1,0 +1,44 @@
+"""The console script `rpclab`: one file per verb, listed here in the order of `--help`."""
+
+import sys
+from importlib import import_module
+
+import typer
+from rich.console import Console
+
+from lab import __version__
+from lab.errors import Exit, LabError
+
+VERBS = ("doctor", "images", "models", "list", "run", "judge", "clean")
+"""Each is a module of this package whose function `command` is the verb."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Run llama.cpp's RPC mode for real, break it on purpose, say in one word what happened.",
+    epilog="Exit codes: 0 all passed, 1 a case failed, 2 wrong input, 3 no container engine, "
+    "4 the lab itself failed, 130 interrupted.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the verb; every failure of the lab ends in its own exit code and no traceback."""
+    for verb in VERBS:
+        app.command(name=verb)(import_module(f"lab.cli.{verb}").command)
+    try:
+        app(standalone_mode=True)
+    except LabError as error:
+        Console(stderr=True).print(f"rpclab: {error}", style="red", markup=False, highlight=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
