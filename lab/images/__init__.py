@@ -1,0 +1,7 @@
+"""Images: what a node or a proxy is started from, made only when needed."""
+
+from lab.images.base import ensure_base
+from lab.images.toxiproxy import ensure_toxiproxy
+from lab.images.types import Image, ImageSpec
+
+__all__ = ["Image", "ImageSpec", "ensure_base", "ensure_toxiproxy"]
