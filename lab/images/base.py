@@ -12,9 +12,9 @@ import docker
 
 from lab.engine import client as connect
 from lab.errors import LabError
-from lab.images.lock import only_one
 from lab.images.pull import pull, same_source
 from lab.images.types import Image, find
+from lab.lock import only_one
 from lab.progress import Progress
 
 TAG = "rpclab/base:trixie"

@@ -15,9 +15,9 @@ from lab import paths
 from lab.engine import client as connect
 from lab.errors import LabError
 from lab.images.dockerfile import docker_build
-from lab.images.lock import only_one
 from lab.images.pull import pull, same_source
 from lab.images.types import Image, find
+from lab.lock import only_one
 from lab.progress import Progress
 
 VERSION = "2.12.0"

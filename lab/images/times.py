@@ -1,0 +1,31 @@
+"""How long each image took to build. An image cannot carry this: it is known only afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from lab import paths
+
+
+def record(name: str, key: str, seconds: float) -> None:
+    """Remember that the image `name` with these inputs took so long."""
+    path = _file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    note = {"key": key, "seconds": round(seconds, 1), "when": when}
+    path.write_text(json.dumps(note), encoding="utf-8")
+
+
+def seconds(name: str, key: str) -> float | None:
+    """How long that image took here; None where it was not built here."""
+    try:
+        note = json.loads(_file(name).read_text(encoding="utf-8"))
+        return float(note["seconds"]) if note["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file(name: str) -> Path:
+    return paths.cache() / "builds" / f"{name}.json"
