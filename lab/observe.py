@@ -1,0 +1,123 @@
+"""Case -> observations: topology up, workload, down; everything into the evidence directory."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import docker
+import httpx
+
+from lab.evidence import Evidence
+from lab.phase import phase_of, starts
+from lab.scenario import Budget, Case
+from lab.topology import Plan, Topology
+from lab.workload import Requests
+
+POLL_SECONDS = 0.01
+SETTLE_SECONDS = 1.0
+"""After the head died, how long its worker may take to die of the same cause."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a case needs before it can run."""
+
+    client: docker.DockerClient
+    image: str
+    toxiproxy: str
+
+
+def observe(case: Case, plan: Plan, ready: Ready, evidence: Evidence, *, keep: bool) -> None:
+    """Run the case once. Crashes and hangs are observations, not exceptions.
+
+    Raises:
+        LabError, docker errors: the lab itself failed.
+    """
+    endpoint = {"head": plan.head_command()}
+    workers = {f"worker{i}": plan.worker_command() for i in range(1, plan.workers + 1)}
+    evidence.write("commands.json", endpoint | workers)
+    evidence.event("begin")
+    topology = Topology(ready.client, plan, evidence, keep=keep)
+    with topology:
+        if _wait_healthy(topology, case.budget, evidence):
+            _work(topology, case, evidence)
+        _end(topology, case.budget, evidence)
+        topology.snapshot()
+    evidence.event("removed")
+
+
+def _wait_healthy(topology: Topology, budget: Budget, evidence: Evidence) -> bool:
+    """Whether the head says `/health`; False where it exits or goes over a budget first."""
+    head = topology.nodes["head"]
+    with httpx.Client(timeout=2.0) as client:
+        while not head.exited.is_set():
+            try:
+                if client.get(f"{topology.url}/health").status_code == httpx.codes.OK:
+                    evidence.event("healthy")
+                    return True
+            except httpx.HTTPError:
+                pass
+            if _over_budget(topology, budget, evidence):
+                return False
+            head.exited.wait(POLL_SECONDS)
+    return False
+
+
+def _work(topology: Topology, case: Case, evidence: Evidence) -> None:
+    requests = Requests(topology.url, case.workload, evidence.event)
+    head = topology.nodes["head"]
+    try:
+        while not requests.wait(0.2):
+            if _over_budget(topology, case.budget, evidence):
+                break
+        if any(answer["error"] for answer in requests.answers()):
+            # The connection can break an instant before the engine reports the exit.
+            head.exited.wait(SETTLE_SECONDS)
+        evidence.write("answers.json", requests.answers())
+    finally:
+        requests.abandon()
+
+
+def _end(topology: Topology, budget: Budget, evidence: Evidence) -> None:
+    """Ask a living head to stop, as an operator would, and note how it does."""
+    head = topology.nodes["head"]
+    if head.exited.is_set():
+        topology.drain("head")
+        _settle(topology)
+        return
+    evidence.event("shutdown")
+    topology.kill("head", "SIGTERM")
+    if not head.exited.wait(budget.shutdown):
+        evidence.event("shutdown-over-budget", seconds=budget.shutdown)
+        topology.kill("head", "SIGKILL")
+        head.exited.wait(budget.shutdown)
+    topology.drain("head")
+
+
+def _settle(topology: Topology) -> None:
+    """A worker that rejected a graph logs and closes; one that aborts takes a moment to die."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    head_end = time.monotonic()
+    workers = [n for name, n in topology.nodes.items() if name.startswith("worker")]
+    while time.monotonic() < deadline:
+        if any(worker.exited.is_set() for worker in workers):
+            return
+        if time.monotonic() - head_end > 0.1:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _over_budget(topology: Topology, budget: Budget, evidence: Evidence) -> bool:
+    """Whether the current phase took too long; if so, note where each node stands."""
+    log, events = evidence.log("head"), evidence.events()
+    phase = phase_of(log, events)
+    began = next((at for at, name in starts(log, events) if name == phase), None)
+    limit = float(getattr(budget, phase))
+    if began is None or time.time() - began <= limit:
+        return False
+    evidence.event("over-budget", phase=phase, seconds=limit)
+    for name in topology.nodes:
+        if name != "toxiproxy":
+            evidence.write_text(f"stacks/{name}.txt", topology.stacks(name))
+    return True

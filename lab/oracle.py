@@ -1,0 +1,96 @@
+"""The right answers: the same image, model and workload with no RPC at all, computed once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from lab import paths
+from lab.errors import LabError
+from lab.evidence import Evidence
+from lab.outcome import classify
+from lab.scenario import Case, Link, Workload
+
+PLACEMENT = {
+    "-ts": 1,
+    "--tensor-split": 1,
+    "-ot": 1,
+    "--override-tensor": 1,
+    "-sm": 1,
+    "--split-mode": 1,
+    "-mg": 1,
+    "--main-gpu": 1,
+    "-dev": 1,
+    "--device": 1,
+    "-nkvo": 0,
+    "--no-kv-offload": 0,
+    "-np": 1,
+    "--parallel": 1,
+}
+"""Flags that say where or how many at once, not what to compute, and how many values each takes.
+They mean nothing without workers, and the reference answers one request after another."""
+
+Observe = Callable[[Case, Evidence], None]
+
+
+def reference_case(case: Case) -> Case:
+    """The case without RPC, faults and company."""
+    return dataclasses.replace(
+        case,
+        id=f"{case.id} reference",
+        workers=0,
+        args=(*_without_placement(case.args), "-np", "1"),
+        link=Link(),
+        workload=Workload(**{**case.workload.model_dump(), "together": False}),
+    )
+
+
+def reference(
+    case: Case, image_id: str, model_sha: str, run: Path, observe: Observe
+) -> list[dict[str, Any]]:
+    """The reference answers of a case, from the cache or from one run without RPC.
+
+    Raises:
+        LabError: the run without RPC did not answer, so nothing can be said about RPC.
+    """
+    alone = reference_case(case)
+    what = [image_id, model_sha, alone.workload.model_dump(exclude={"tolerance"}), alone.args]
+    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
+    file = paths.cache() / "references" / f"{key}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_suffix(".lock")):
+        if file.is_file():
+            answers: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+            return answers
+        evidence = Evidence.create(run / "references", key)
+        observe(alone, evidence)
+        outcome = classify(evidence)
+        if outcome.outcome != "ok":
+            raise LabError(
+                f"there is no reference: without RPC the outcome is {outcome.words()}",
+                where=str(evidence.path),
+            )
+        answers = evidence.read("answers.json")
+        partial = file.with_suffix(".tmp")
+        partial.write_text(json.dumps(answers), encoding="utf-8")
+        partial.replace(file)
+        return answers
+
+
+def _without_placement(args: tuple[str, ...]) -> list[str]:
+    kept: list[str] = []
+    skip = 0
+    for arg in args:
+        if skip:
+            skip -= 1
+        elif arg in PLACEMENT:
+            skip = PLACEMENT[arg]
+        else:
+            kept.append(arg)
+    return kept

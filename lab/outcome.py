@@ -1,0 +1,221 @@
+"""Observations -> outcome: what happened, in one word. Pure: reads the evidence directory only.
+
+The order of the questions is the order of `classify`:
+
+1. did the lab itself fail, or a node run out of memory?      error
+2. did a node die of a signal before the shutdown?            crash
+3. did a phase take longer than its budget?                   hang
+4. did the head exit by itself, or answer with an error?      refused
+5. did an answer differ from the reference?                   wrong-output
+6. else                                                       ok
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lab.evidence import Evidence
+from lab.phase import phase_of
+from lab.signatures import load_signatures
+
+FIRST_SIGNAL_CODE = 128
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened."""
+
+    outcome: str
+    """`ok`, `crash`, `hang`, `refused`, `wrong-output`, or `error`: the lab failed."""
+    node: str | None = None
+    """The node that failed first: `head`, `worker1`, ..."""
+    phase: str | None = None
+    """The head's phase at that moment."""
+    signature: str | None = None
+    logged_by: str | None = None
+    """The node whose log holds the signature."""
+    line: str | None = None
+    """The log line that matters most."""
+    exit: int | None = None
+    """The node's exit code; 128 + n is signal n."""
+    signal: str | None = None
+    alive: list[str] = field(default_factory=list)
+    """The nodes that still ran at the end of the work."""
+    reason: str | None = None
+    """More about it, in one line."""
+    max_logprob_diff: float | None = None
+    """Largest difference of a token's log-probability from the reference, nats."""
+    shutdown: str | None = None
+    """How the head ended when it was asked to: `exit 0`, `exit 134`, ... Never the work's outcome."""
+
+    def words(self) -> str:
+        """One line for people."""
+        parts = [self.outcome]
+        if self.node:
+            parts.append(f"of {self.node}" if self.outcome == "crash" else f"at {self.node}")
+        if self.phase:
+            parts.append(f"in {self.phase}")
+        notes = [n for n in (self.signature, f"exit {self.exit}" if self.exit else None) if n]
+        if notes:
+            parts.append(f"({', '.join(notes)})")
+        if self.reason and self.outcome != "ok":
+            parts.append(f"- {self.reason}")
+        return " ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `outcome.json`."""
+        return asdict(self)
+
+
+def classify(evidence: Evidence) -> Outcome:
+    """The outcome of a case, from its evidence directory alone."""
+    events = evidence.events()
+    nodes: dict[str, dict[str, Any]] = evidence.read("nodes.json", {})
+    work_end = _time_of(events, "shutdown")
+    shutdown = _shutdown(nodes, work_end)
+
+    if failed := next((e for e in events if e["event"] == "lab-error"), None):
+        return Outcome("error", reason=failed["what"])
+    if not events or not nodes:
+        return Outcome(
+            "error", reason="the evidence is incomplete: the lab was stopped in mid-case"
+        )
+    if starved := [name for name, state in nodes.items() if state["oom_killed"]]:
+        return Outcome("error", node=starved[0], reason="killed at its memory limit")
+
+    alive = [
+        n for n, s in nodes.items() if n != "toxiproxy" and (s["running"] or _after(s, work_end))
+    ]
+    dead = sorted(
+        (n for n in nodes if n not in alive and n != "toxiproxy"),
+        key=lambda name: nodes[name]["finished"],
+    )
+    if not nodes.get("toxiproxy", {}).get("running"):
+        return Outcome("error", node="toxiproxy", reason="toxiproxy did not live to the end")
+    if "head" not in nodes:
+        return Outcome("error", reason="the head was never started")
+
+    work = [e for e in events if work_end is None or e["t"] < work_end]
+    phase = phase_of(evidence.log("head"), work)
+    crashed = [name for name in dead if (nodes[name]["exit"] or 0) > FIRST_SIGNAL_CODE]
+    if crashed:
+        return _failure("crash", evidence, crashed[0], phase, nodes, alive)
+    if hang := next((e for e in events if e["event"] == "over-budget"), None):
+        node_at = _failure("hang", evidence, "head", hang["phase"], nodes, alive)
+        return _with(node_at, reason=f"more than {hang['seconds']:g} s", shutdown=shutdown)
+    if dead:
+        return _failure("refused", evidence, dead[0], phase, nodes, alive)
+    return _with(_judge_answers(evidence, phase), alive=alive, shutdown=shutdown)
+
+
+def _judge_answers(evidence: Evidence, phase: str) -> Outcome:
+    answers: list[dict[str, Any]] = evidence.read("answers.json", [])
+    reference: list[dict[str, Any]] = evidence.read("reference.json", [])
+    case = evidence.read("case.json")
+    if not answers:
+        return Outcome("error", reason="no answer was recorded, though the head lived")
+    for number, answer in enumerate(answers, 1):
+        if answer.get("error"):
+            return Outcome(
+                "refused", node="head", phase=phase, reason=f"request {number}: {answer['error']}"
+            )
+    if not reference:
+        if not case["workers"]:
+            return Outcome("ok", reason="no RPC: this is a reference")
+        return Outcome("error", reason="there is no reference answer to compare with")
+    worst = 0.0
+    for number, (answer, right) in enumerate(zip(answers, reference, strict=True), 1):
+        wrong, diff = _difference(answer, right)
+        worst = max(worst, diff)
+        if wrong or diff > case["workload"]["tolerance"]:
+            reason = wrong or f"log-probabilities differ by up to {diff:.3g}"
+            return Outcome(
+                "wrong-output",
+                node="head",
+                phase="decode",
+                reason=f"request {number}: {reason}",
+                max_logprob_diff=worst,
+            )
+    return Outcome("ok", max_logprob_diff=worst)
+
+
+def _difference(answer: dict[str, Any], right: dict[str, Any]) -> tuple[str | None, float]:
+    """What is wrong with an answer (None: the tokens are right), and the largest difference."""
+    if answer["prompt_tokens"] != right["prompt_tokens"]:
+        return f"{answer['prompt_tokens']} prompt tokens, not {right['prompt_tokens']}", 0.0
+    got, want = answer["tokens"], right["tokens"]
+    if got != want:
+        at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), None)
+        where = min(len(got), len(want)) if at is None else at
+        return f"token {where + 1} of {len(want)} differs from the reference", 0.0
+    pairs = zip(answer["logprobs"], right["logprobs"], strict=True)
+    return None, max((abs(a - b) for a, b in pairs), default=0.0)
+
+
+def _failure(
+    kind: str,
+    evidence: Evidence,
+    node: str,
+    phase: str,
+    nodes: dict[str, dict[str, Any]],
+    alive: list[str],
+) -> Outcome:
+    name, logged_by, line = _signature(evidence)
+    code = nodes[node]["exit"] if node not in alive else None
+    return Outcome(
+        kind,
+        node=node,
+        phase=phase,
+        signature=name,
+        logged_by=logged_by,
+        line=line or _last_line(evidence, node),
+        exit=code,
+        signal=_signal_name(code),
+        alive=alive,
+    )
+
+
+def _signature(evidence: Evidence) -> tuple[str | None, str | None, str | None]:
+    logs = {node: evidence.log(node) for node in evidence.nodes()}
+    for name, signature in load_signatures().items():
+        for node, lines in logs.items():
+            for _, line in lines:
+                if signature.found_in(node, line):
+                    return name, node, line.strip()
+    return None, None, None
+
+
+def _last_line(evidence: Evidence, node: str) -> str | None:
+    lines = [line for _, line in evidence.log(node) if line.strip()]
+    return lines[-1].strip() if lines else None
+
+
+def _shutdown(nodes: dict[str, dict[str, Any]], work_end: float | None) -> str | None:
+    head = nodes.get("head")
+    if head is None or work_end is None or not _after(head, work_end):
+        return None
+    return f"exit {head['exit']}"
+
+
+def _after(state: dict[str, Any], moment: float | None) -> bool:
+    """Whether a node ended after a moment. The two clocks are one: the host's."""
+    return moment is not None and state["finished"] is not None and state["finished"] >= moment
+
+
+def _time_of(events: list[dict[str, Any]], name: str) -> float | None:
+    return next((event["t"] for event in events if event["event"] == name), None)
+
+
+def _signal_name(code: int | None) -> str | None:
+    if code is None or code <= FIRST_SIGNAL_CODE:
+        return None
+    try:
+        return signal.Signals(code - FIRST_SIGNAL_CODE).name
+    except ValueError:
+        return None
+
+
+def _with(outcome: Outcome, **changes: Any) -> Outcome:
+    return Outcome(**{**outcome.to_json(), **changes})

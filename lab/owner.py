@@ -1,0 +1,62 @@
+"""Who owns what on an engine: labels, and whether the owner still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+RUN = "rpclab.run"
+CASE = "rpclab.case"
+OWNER = "rpclab.owner"
+KEEP = "rpclab.keep"
+"""Left up on purpose: `rpclab run --keep`."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process on a host, told apart from a later one with the same number."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """The owner that process `pid` of this host is."""
+        return cls(_host(), pid, f"{psutil.Process(pid).create_time():.2f}")
+
+    @classmethod
+    def parse(cls, label: str) -> Owner | None:
+        """The owner that a label names, or None where it names none."""
+        host, _, rest = label.partition("|")
+        pid, _, started = rest.partition("|")
+        return cls(host, int(pid), started) if started and pid.isdigit() else None
+
+    def __str__(self) -> str:
+        return f"{self.host}|{self.pid}|{self.started}"
+
+    def lives(self) -> bool:
+        """Whether the process still runs. An owner on another host is left alone: it may."""
+        if self.host != _host():
+            return True
+        try:
+            return self == Owner.of(self.pid)
+        except psutil.NoSuchProcess:
+            return False
+
+
+def labels(run: str, case: str, *, keep: bool = False) -> dict[str, str]:
+    """The labels of everything that a case creates; this process is the owner."""
+    kept = {KEEP: "yes"} if keep else {}
+    return {RUN: run, CASE: case, OWNER: str(Owner.of(os.getpid()))} | kept
+
+
+@cache
+def _host() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{socket.gethostname()}/{boot.read_text().strip()[:8] if boot.exists() else ''}"

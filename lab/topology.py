@@ -1,0 +1,350 @@
+"""A head, its workers and one toxiproxy on networks where the proxy is the only path.
+
+    publish network (the only one with a way to the host, loopback ports)
+        toxiproxy
+    head network (internal)          worker-i network (internal), one for each worker
+        toxiproxy, head                  toxiproxy, worker-i
+
+toxiproxy listens for the head's links on its head-network address only, and for its control API
+and the head's HTTP port on its publish-network address only: no worker reaches another worker,
+the head, the outside, or the API that could lift its own fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, NotFound
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+
+from lab.errors import LabError
+from lab.evidence import Evidence
+from lab.links import CONTROL_PORT, Links
+from lab.rpc import wait_hello
+from lab.sweep import sweep_case
+
+# The lab's own guard does the reaper's work (lab/guard.py), with no image to pull.
+testcontainers_config.ryuk_disabled = True
+
+HTTP_PORT = 8080
+LINK_PORT = 50050
+"""Worker i listens on 50052 and is reached by the head as `worker<i>:<50050 + i>`."""
+WORKER_PORT = 50052
+MODELS = "/models"
+READY_SECONDS = 30.0
+
+RIGHTS: dict[str, Any] = {
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges"],
+    "read_only": True,
+    "pids_limit": 512,
+}
+"""What every container is denied. The images add: not root, an init as process 1."""
+
+NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
+"""The engine's host gets no address on the network, so that no node can reach its services."""
+
+
+NO_WAY_OUT = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
+"""Published ports come in, nothing goes out: toxiproxy needs no way out either."""
+
+
+@dataclass
+class Node:
+    """One running container of a topology and what is known of its end."""
+
+    name: str
+    container: Any
+    exited: threading.Event = field(default_factory=threading.Event)
+    threads: list[threading.Thread] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start, fully resolved."""
+
+    image: str
+    """The llama.cpp image, by id."""
+    toxiproxy: str
+    model: Path
+    workers: int
+    head_args: tuple[str, ...]
+    worker_args: tuple[str, ...]
+    latency_ms: int
+    labels: dict[str, str]
+    head_memory: str = "3g"
+    worker_memory: str = "2g"
+
+    def rpc_endpoints(self) -> list[str]:
+        """The `--rpc` endpoints as the head sees them."""
+        return [f"worker{i}:{LINK_PORT + i}" for i in range(1, self.workers + 1)]
+
+    def head_command(self) -> list[str]:
+        """The head's command line. `--rpc` comes first: `-ot` can only name devices known by then."""
+        rpc = ["--rpc", ",".join(self.rpc_endpoints())] if self.workers else []
+        where = ["-m", f"{MODELS}/{self.model.name}", "--host", "0.0.0.0"]  # noqa: S104
+        return ["llama-server", *rpc, *where, "--port", str(HTTP_PORT), "-lv", "4", *self.head_args]
+
+    def worker_command(self) -> list[str]:
+        """A worker's command line."""
+        where = ["-H", "0.0.0.0", "-p", str(WORKER_PORT)]  # noqa: S104
+        return ["ggml-rpc-server", *where, *self.worker_args]
+
+
+class Topology:
+    """Starts and removes one topology. Use as a context manager."""
+
+    def __init__(
+        self, client: docker.DockerClient, plan: Plan, evidence: Evidence, *, keep: bool = False
+    ) -> None:
+        self.plan, self._client, self._evidence, self._keep = plan, client, evidence, keep
+        self.nodes: dict[str, Node] = {}
+        self.links: Links
+        self._ports: dict[int, int] = {}
+
+    def __enter__(self) -> Topology:
+        try:
+            self._start()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._keep:
+            self._evidence.event("kept", head=self.url)
+            return
+        self._remove()
+
+    @property
+    def url(self) -> str:
+        """The head's HTTP address on this host's loopback."""
+        return f"http://127.0.0.1:{self._ports[HTTP_PORT]}"
+
+    def kill(self, name: str, signal: str) -> None:
+        """Send a signal to a node; one that is gone already is no error."""
+        with contextlib.suppress(NotFound, APIError):
+            self.nodes[name].container.kill(signal=signal)
+        self._evidence.event("signal", node=name, signal=signal)
+
+    def stacks(self, name: str) -> str:
+        """The thread stacks of a node's process, where they can be had."""
+        command = "eu-stack -p $(cat /proc/1/task/1/children) 2>&1 | head -400"
+        with contextlib.suppress(APIError, requests.RequestException):
+            result = self.nodes[name].container.exec_run(["sh", "-c", command])
+            return str(result.output.decode(errors="replace"))
+        return "(no stacks: the engine did not run eu-stack in the container)"
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """How each node stands now; writes `nodes.json` and `inspect/`."""
+
+        def look(node: Node) -> tuple[str, dict[str, Any]]:
+            data = self._client.api.inspect_container(node.container.id)
+            self._evidence.write(f"inspect/{node.name}.json", data)
+            state = data["State"]
+            return node.name, {
+                "running": state["Running"],
+                "exit": None if state["Running"] else state["ExitCode"],
+                "oom_killed": state["OOMKilled"],
+                "finished": None if state["Running"] else _unix(state["FinishedAt"]),
+            }
+
+        with ThreadPoolExecutor(8) as pool:
+            states = dict(pool.map(look, self.nodes.values()))
+        self._evidence.write("nodes.json", states)
+        return states
+
+    def _start(self) -> None:
+        plan = self.plan
+        worker_names = [f"worker{i}" for i in range(1, plan.workers + 1)]
+        with ThreadPoolExecutor(plan.workers + 4) as pool:
+            networks = {
+                name: pool.submit(self._network, name)
+                for name in ("publish", "head", *worker_names)
+            }
+            workers = {
+                name: pool.submit(self._worker, name, networks[name]) for name in worker_names
+            }
+            head = pool.submit(self._head_container, networks["head"])
+            proxy = pool.submit(self._proxy, networks)
+            proxy_addresses = proxy.result()
+            worker_nodes = {name: future.result() for name, future in workers.items()}
+            self._evidence.event("containers-up")
+            addresses = dict(
+                zip(worker_names, pool.map(self._address, worker_nodes.values()), strict=True)
+            )
+            self.links.wait_up(READY_SECONDS)
+            ready = [
+                pool.submit(self._link, name, i, addresses[name], proxy_addresses)
+                for i, name in enumerate(worker_names, 1)
+            ]
+            for future in ready:
+                future.result()
+            container = head.result()
+            container.get_docker_client().start(container.get_wrapped_container())
+            node = self._watch("head", container.get_wrapped_container())
+            self._evidence.event("head-started")
+            target = f"{self._address(node) or 'head'}:{HTTP_PORT}"
+            self.links.create("head", f"{proxy_addresses['publish']}:{HTTP_PORT}", target)
+
+    def _link(self, name: str, index: int, address: str, proxy: dict[str, str]) -> None:
+        """A link that has proved itself: HELLO answered through it, then moved to the head."""
+        port = LINK_PORT + index
+        self.links.create(name, f"{proxy['publish']}:{port}", f"{address}:{WORKER_PORT}")
+        version = wait_hello("127.0.0.1", self._ports[port], READY_SECONDS)
+        self.links.move(name, f"{proxy['head']}:{port}")
+        if self.plan.latency_ms:
+            self.links.add_latency(name, self.plan.latency_ms)
+        self._evidence.event("link-up", node=name, protocol=".".join(map(str, version)))
+
+    def _network(self, name: str) -> Network:
+        published = name == "publish"
+        options = NO_WAY_OUT if published else NO_HOST
+        kind = {"internal": not published, "labels": self.plan.labels, "options": options}
+        return Network(docker_network_kw=kind).create()
+
+    def _container(
+        self, image: str, command: list[str], network: Network, **kind: Any
+    ) -> DockerContainer:
+        return DockerContainer(
+            image,
+            command=command,  # type: ignore[arg-type]  # the SDK takes a list as it is
+            network=network,
+            network_aliases=kind.pop("aliases", []),
+            labels=self.plan.labels,
+            nano_cpus=(os.cpu_count() or 1) * 1_000_000_000,
+            **RIGHTS,
+            **kind,
+        ).with_tmpfs_mount("/tmp", "size=64m")  # noqa: S108 - inside the container
+
+    def _worker(self, name: str, network: Future[Network]) -> Node:
+        limit = self.plan.worker_memory
+        container = self._container(
+            self.plan.image,
+            self.plan.worker_command(),
+            network.result(),
+            mem_limit=limit,
+            memswap_limit=limit,
+        ).start()
+        return self._watch(name, container.get_wrapped_container())
+
+    def _head_container(self, network: Future[Network]) -> DockerContainer:
+        """The head, created but not started: it connects to its links at once."""
+        limit = self.plan.head_memory
+        head = self._container(
+            self.plan.image,
+            self.plan.head_command(),
+            network.result(),
+            mem_limit=limit,
+            memswap_limit=limit,
+            volumes=[(str(self.plan.model.parent), MODELS, "ro")],
+        )
+        return _create_only(head)
+
+    def _proxy(self, networks: dict[str, Future[Network]]) -> dict[str, str]:
+        """toxiproxy on all networks; its address on each.
+
+        Its host name means its first network's address, the publish network's, which is all that
+        its control API listens on.
+        """
+        plan = self.plan
+        ports = [CONTROL_PORT, HTTP_PORT, *(LINK_PORT + i for i in range(1, plan.workers + 1))]
+        proxy = self._container(
+            plan.toxiproxy,
+            ["-host", "toxiproxy", "-port", str(CONTROL_PORT), "-proxy-metrics"],
+            networks["publish"].result(),
+            hostname="toxiproxy",
+            mem_limit="256m",
+        )
+        proxy.ports = {str(port): ("127.0.0.1", None) for port in ports}  # type: ignore[misc]
+        proxy.start()
+        node = self._watch("toxiproxy", proxy.get_wrapped_container())
+        aliases = {"head": [f"worker{i}" for i in range(1, plan.workers + 1)]}
+        for name, network in networks.items():
+            if name != "publish":
+                network.result().connect(node.container.id, aliases.get(name, []))
+        data = self._client.api.inspect_container(node.container.id)["NetworkSettings"]
+        self._ports = {port: int(data["Ports"][f"{port}/tcp"][0]["HostPort"]) for port in ports}
+        self.links = Links("127.0.0.1", self._ports[CONTROL_PORT])
+        return {
+            name: data["Networks"][network.result().name]["IPAddress"]
+            for name, network in networks.items()
+        }
+
+    def _address(self, node: Node) -> str:
+        data = self._client.api.inspect_container(node.container.id)
+        return next(
+            (str(net["IPAddress"]) for net in data["NetworkSettings"]["Networks"].values()), ""
+        )
+
+    def _watch(self, name: str, container: Any) -> Node:
+        """Stream a started container's log to the evidence, and note when it exits."""
+        node = self.nodes[name] = Node(name, container)
+
+        def stream() -> None:
+            with self._evidence.log_path(name).open("wb") as file, _gone():
+                for chunk in container.logs(stream=True, follow=True, timestamps=True):
+                    file.write(chunk)
+                    file.flush()
+
+        def wait() -> None:
+            with _gone():
+                code = container.wait()["StatusCode"]
+                self._evidence.event("exit", node=name, code=code)
+            node.exited.set()
+
+        for work in (stream, wait):
+            thread = threading.Thread(target=work, name=f"{work.__name__}-{name}", daemon=True)
+            thread.start()
+            node.threads.append(thread)
+        return node
+
+    def drain(self, name: str, seconds: float = 5.0) -> None:
+        """Wait until an exited node's log is complete."""
+        for thread in self.nodes[name].threads:
+            thread.join(seconds)
+
+    def _remove(self) -> None:
+        sweep_case(self._client, self.plan.labels)
+        for node in list(self.nodes.values()):
+            self.drain(node.name)
+
+
+@contextlib.contextmanager
+def _gone() -> Iterator[None]:
+    """The container was removed under a thread that watches it: the thread just ends."""
+    with contextlib.suppress(
+        NotFound, APIError, requests.RequestException, OSError, ValueError, AttributeError
+    ):
+        yield
+
+
+def _create_only(container: DockerContainer) -> DockerContainer:
+    """`DockerContainer.start`, without starting the container."""
+    client: Any = container.get_docker_client()
+    start: Callable[[Any], None] = client.start
+    client.start = lambda _: None
+    try:
+        return container.start()
+    finally:
+        client.start = start
+
+
+def _unix(stamp: str) -> float:
+    """Unix seconds of the engine's time, nanoseconds cut to microseconds."""
+    try:
+        return datetime.fromisoformat(stamp[:26].rstrip("Z") + "+00:00").timestamp()
+    except ValueError as error:
+        raise LabError(f"the engine gave a time that is none: {stamp!r}") from error

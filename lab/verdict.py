@@ -1,0 +1,84 @@
+"""Outcome -> verdict: does what happened agree with what must happen? Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from lab.evidence import Evidence
+from lab.outcome import Outcome, classify
+from lab.scenario import Expect
+
+Word = Literal["pass", "fail", "skip", "error"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`pass`, `fail`, `skip` or `error`, and why in one line."""
+
+    verdict: Word
+    reason: str
+    line: str | None = None
+    """The log line that matters most."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `verdict.json`."""
+        return asdict(self)
+
+
+def judge(outcome: Outcome, expect: Expect) -> Verdict:
+    """Compare; the reason of a `fail` names both outcomes."""
+    if outcome.outcome == "error":
+        return Verdict("error", f"the lab failed: {outcome.reason}", outcome.line)
+    differences = _differences(outcome, expect)
+    if not differences:
+        return Verdict("pass", outcome.words(), outcome.line)
+    reason = f"expected {_words(expect)}, got {outcome.words()}"
+    if outcome.outcome == expect.outcome:
+        reason += f" [{'; '.join(differences)}]"
+    return Verdict("fail", reason, outcome.line)
+
+
+def rejudge(evidence: Evidence) -> tuple[Outcome, Verdict]:
+    """Classify and judge a case's evidence again, and write both files."""
+    case = evidence.read("case.json")
+    if case.get("skip"):
+        outcome, verdict = Outcome("skip"), Verdict("skip", case["skip"])
+    else:
+        outcome = classify(evidence)
+        verdict = judge(outcome, Expect.model_validate(case["expect"]))
+        evidence.write("outcome.json", outcome.to_json())
+    evidence.write("verdict.json", {"case": case["id"], **verdict.to_json()})
+    return outcome, verdict
+
+
+def _differences(outcome: Outcome, expect: Expect) -> list[str]:
+    if outcome.outcome != expect.outcome:
+        return [f"outcome {outcome.outcome}, not {expect.outcome}"]
+    found = []
+    for key in ("node", "phase", "signature", "logged_by", "exit"):
+        wanted, got = getattr(expect, key), getattr(outcome, key)
+        if wanted is not None and not _agrees(wanted, got):
+            found.append(f"{key} {got}, not {wanted}")
+    for kind in expect.alive:
+        dead = not any(node.startswith(kind) for node in outcome.alive)
+        if dead:
+            found.append(f"no {kind} alive at the end")
+    return found
+
+
+def _agrees(wanted: Any, got: Any) -> bool:
+    """`worker` means any worker; everything else means itself."""
+    if wanted == "worker":
+        return isinstance(got, str) and got.startswith("worker")
+    return bool(wanted == got)
+
+
+def _words(expect: Expect) -> str:
+    return Outcome(
+        expect.outcome,
+        node=expect.node,
+        phase=expect.phase,
+        signature=expect.signature,
+        exit=expect.exit,
+    ).words()

@@ -1,0 +1,129 @@
+"""The requests to the head: exact prompt lengths, greedy, with log-probabilities."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from lab.scenario import Workload
+
+Answer = dict[str, Any]
+"""{"prompt_tokens": int, "tokens": [id], "logprobs": [nats], "text": str, "error": str | None}"""
+
+
+def prompt(index: int, tokens: int) -> str:
+    """The prompt of request `index`: `tokens` tokens for the lab's tokenizer.
+
+    One character is one token, and the server adds one token for the beginning of the sequence.
+    """
+    choice = random.Random(f"prompt {index}")  # noqa: S311 - no secret, but repeatable
+    return "".join(choice.choices(string.ascii_lowercase + " ", k=tokens - 1))
+
+
+def payload(workload: Workload, index: int) -> dict[str, Any]:
+    """The body of request `index` to `/completion`, in llama-server's own words."""
+    return {
+        "prompt": prompt(index, workload.prompt),
+        "n_predict": workload.predict,
+        "temperature": 0.0,
+        "top_k": 1,
+        "seed": 42,
+        "n_probs": 1,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "stream": True,
+    }
+
+
+class Requests:
+    """The requests of a workload under way."""
+
+    def __init__(self, url: str, workload: Workload, event: Callable[..., None]) -> None:
+        self._url, self._workload, self._event = url, workload, event
+        self._first = threading.Event()
+        at_once = workload.requests if workload.together else 1
+        self._pool = ThreadPoolExecutor(at_once)
+        self._client = httpx.Client(timeout=None)
+        self._futures: list[Future[Answer]] = [
+            self._pool.submit(self._send, index) for index in range(workload.requests)
+        ]
+
+    def done(self) -> bool:
+        """Whether each request has ended, with an answer or an error."""
+        return all(future.done() for future in self._futures)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of all requests; whether they have ended."""
+        pending = next((future for future in self._futures if not future.done()), None)
+        if pending is not None:
+            try:
+                pending.result(timeout=seconds)
+            except TimeoutError:
+                return False
+        return self.done()
+
+    def answers(self) -> list[Answer]:
+        """The answers of the requests that have ended."""
+        return [future.result() for future in self._futures if future.done()]
+
+    def abandon(self) -> None:
+        """Stop waiting; requests under way end when their connection does."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _send(self, index: int) -> Answer:
+        self._event("request", index=index)
+        answer: Answer = {
+            "prompt_tokens": None,
+            "tokens": [],
+            "logprobs": [],
+            "text": "",
+            "error": None,
+        }
+        body = payload(self._workload, index)
+        finished = False
+        try:
+            with self._client.stream("POST", f"{self._url}/completion", json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    response.read()
+                    answer["error"] = f"HTTP {response.status_code}: {response.text[:300]}"
+                    return answer
+                for line in response.iter_lines():
+                    finished = self._take(line, answer) or finished
+        except (httpx.HTTPError, RuntimeError) as error:
+            answer["error"] = f"{type(error).__name__}: {error}"
+        else:
+            if not finished and not answer["error"]:
+                answer["error"] = "the stream ended before the answer did"
+        self._event("answer", index=index, tokens=len(answer["tokens"]), error=answer["error"])
+        return answer
+
+    def _take(self, line: str, answer: Answer) -> bool:
+        """Add one line of the stream; whether it was the last of the answer."""
+        kind, _, data = line.partition(":")
+        if kind == "error":
+            answer["error"] = data.strip()
+        if kind != "data" or data.strip() == "[DONE]":
+            return False
+        chunk = json.loads(data)
+        if "error" in chunk:
+            answer["error"] = json.dumps(chunk["error"])
+            return False
+        for token in chunk.get("completion_probabilities", []):
+            answer["tokens"].append(token["id"])
+            answer["logprobs"].append(token["logprob"])
+            if not self._first.is_set():
+                self._first.set()
+                self._event("first-token")
+        answer["text"] += chunk.get("content", "")
+        if chunk.get("stop"):
+            answer["prompt_tokens"] = chunk.get("tokens_evaluated")
+            return True
+        return False
