@@ -92,7 +92,7 @@ class Evidence:
         return self.path / "logs" / f"{node}.log"
 
     def log(self, node: str) -> list[tuple[float, str]]:
-        """A node's log: (unix seconds, line). Lines without a timestamp belong to the line before."""
+        """A node's log: (unix seconds, line). A line with no time has that of the one before."""
         file = self.log_path(node)
         if not file.is_file():
             return []

@@ -48,7 +48,7 @@ class Outcome:
     max_logprob_diff: float | None = None
     """Largest difference of a token's log-probability from the reference, nats."""
     shutdown: str | None = None
-    """How the head ended when it was asked to: `exit 0`, `exit 134`, ... Never the work's outcome."""
+    """How the head ended when asked to: `exit 0`, `exit 134`, ... Never the work's outcome."""
 
     def words(self) -> str:
         """One line for people."""

@@ -57,7 +57,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: as many cases at once as cores and memory allow."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     by_memory = psutil.virtual_memory().available // CASE_MEMORY
@@ -69,7 +69,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     named = {Path(arg.partition("::")[0]).resolve() for arg in parent.config.args}
     wanted = file_path.parent.name == "scenarios" or file_path.resolve() in named
     if file_path.suffix == ".toml" and file_path.name != "pyproject.toml" and wanted:
-        return ScenarioFile.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+        return ScenarioFile.from_parent(parent, path=file_path)
     return None
 
 

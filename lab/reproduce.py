@@ -1,4 +1,4 @@
-"""`reproduce.sh`: the case with plain llama.cpp binaries and the model file; no container, no Python."""
+"""`reproduce.sh`: the case with plain llama.cpp binaries and its model; no container, no Python."""
 
 from __future__ import annotations
 

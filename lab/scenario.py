@@ -1,7 +1,7 @@
 """Scenario files: one upstream report as TOML, expanded to cases.
 
-A scenario is rows; a row is a small matrix (`pin`, `model`, `workers`, `flavour`, `variant` may each
-be a list) with one expectation. Each combination is a case with a stable id such as
+A scenario is rows; a row is a small matrix (`pin`, `model`, `workers`, `flavour` and `variant` may
+each be a list) with one expectation. Each combination is a case with a stable id such as
 `28047[glm-dsa-2w-f1793c1c4]`.
 """
 
@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lab import hosts, models, paths, pins, toml, variants
+from lab import hosts, models, paths, pins, toml
 from lab.errors import InputError
 from lab.images import ImageSpec
 from lab.images.recipe import flavours
 from lab.signatures import load_signatures
+from lab.variants import variant_names
 
 Outcome = Literal["ok", "crash", "hang", "refused", "wrong-output"]
 Phase = Literal["start", "load", "warmup", "prefill", "decode", "shutdown"]
@@ -140,7 +141,7 @@ class Row(toml.Strict):
     @field_validator("variant")
     @classmethod
     def _variants(cls, names: list[str | None]) -> list[str | None]:
-        _all_known("variant", [name for name in names if name], sorted(variants.load_variants()))
+        _all_known("variant", [name for name in names if name], variant_names())
         return [name or None for name in names]
 
     @field_validator("needs")
@@ -272,7 +273,7 @@ def _check_worker(number: int, workers: int, where: str) -> None:
         )
 
 
-def _all_known(kind: str, names: list[str], allowed: list[str]) -> Any:
+def _all_known(kind: str, names: list[str], allowed: list[str]) -> list[str]:
     for name in names:
         if name not in allowed:
             raise ValueError(toml.unknown(kind, name, allowed))

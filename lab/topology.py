@@ -92,7 +92,7 @@ class Plan:
         return [f"worker{i}:{LINK_PORT + i}" for i in range(1, self.workers + 1)]
 
     def head_command(self) -> list[str]:
-        """The head's command line. `--rpc` comes first: `-ot` can only name devices known by then."""
+        """The head's command line. `--rpc` comes first: `-ot` can only name known devices."""
         rpc = ["--rpc", ",".join(self.rpc_endpoints())] if self.workers else []
         where = ["-m", f"{MODELS}/{self.model.name}", "--host", "0.0.0.0"]  # noqa: S104
         return ["llama-server", *rpc, *where, "--port", str(HTTP_PORT), "-lv", "4", *self.head_args]
