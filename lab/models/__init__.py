@@ -12,15 +12,20 @@ from pydantic import Field
 
 from lab.errors import InputError
 from lab.models.base import Architecture
+from lab.models.deepseek4 import DeepSeek4
 from lab.models.glm_dsa import GlmDsa
+from lab.models.gpt_oss import GptOss
 from lab.models.llama import Llama
+from lab.models.qwen35moe import Qwen35Moe
 from lab.models.spec import Model, ModelSpec
 from lab.models.store import build
 from lab.toml import Strict, unknown, validate
 
 __all__ = ["ARCHITECTURES", "STANDARD", "Model", "ModelSpec", "build", "describe", "parse"]
 
-ARCHITECTURES: dict[str, type[Architecture]] = {kind.arch: kind for kind in (Llama, GlmDsa)}
+ARCHITECTURES: dict[str, type[Architecture]] = {
+    kind.arch: kind for kind in (Llama, GptOss, GlmDsa, DeepSeek4, Qwen35Moe)
+}
 """By llama.cpp's name."""
 
 
@@ -51,8 +56,12 @@ def describe(spec: ModelSpec) -> str:
 
 _STANDARD: dict[str, dict[str, Any]] = {
     "llama": {"arch": "llama"},
+    "gpt-oss": {"arch": "gpt-oss"},
     "glm-dsa": {"arch": "glm-dsa", "indexer": [1, 1, 1, 0, 0, 0]},
     "glm-dsa-full": {"arch": "glm-dsa", "indexer": [1] * 6},
+    "deepseek4": {"arch": "deepseek4", "ratios": [0, 0, 4, 128, 4, 128]},
+    "deepseek4-front": {"arch": "deepseek4", "ratios": [4, 128, 0, 0, 0, 0]},
+    "qwen35moe": {"arch": "qwen35moe"},
 }
 
 STANDARD = {name: parse(data, f"standard model {name}") for name, data in _STANDARD.items()}

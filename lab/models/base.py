@@ -40,6 +40,14 @@ class Architecture(Strict, ABC):
 
     layers: int = Field(default=6, ge=1, le=MAX_LAYERS)
 
+    def match(self, name: str, pattern: tuple[int, ...]) -> None:
+        """Check a per-layer list against `layers`."""
+        if len(pattern) != self.layers:
+            raise ValueError(
+                f"{name} has {len(pattern)} entries for {self.layers} layers; "
+                "give one for each layer, or leave out `layers`"
+            )
+
     @abstractmethod
     def metadata(self) -> Metadata:
         """The keys of the architecture, without the `<arch>.` in front."""
@@ -175,6 +183,12 @@ class Weights:
     def vector(self, name: str, *shape: int, mean: float = 0.0, std: float = 0.1) -> None:
         """A bias, a norm (mean 1) or a table, named in full."""
         self.put(name, mean + self.random(name, shape, std))
+
+    def back_bias(self, name: str, *shape: int) -> None:
+        """A bias that is added to the residual stream, named in full."""
+        values = self.random(name, shape, 0.1)
+        values[..., 0] = 0
+        self.put(name, values)
 
     def norm(self, name: str, size: int) -> None:
         """The weight of an RMS norm."""

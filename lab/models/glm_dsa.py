@@ -56,11 +56,7 @@ class GlmDsa(Architecture):
 
     @model_validator(mode="after")
     def _one_per_layer(self) -> "GlmDsa":
-        if len(self.indexer) != self.layers:
-            raise ValueError(
-                f"indexer has {len(self.indexer)} entries for {self.layers} layers; "
-                "give one for each layer, or leave out `layers`"
-            )
+        self.match("indexer", self.indexer)
         return self
 
     def metadata(self) -> Metadata:
