@@ -190,18 +190,18 @@ class Weights:
         values[..., 0] = 0
         self.put(name, values)
 
-    def norm(self, name: str, size: int) -> None:
-        """The weight of an RMS norm."""
-        self.vector(f"{name}.weight", size, mean=1.0)
+    def norm(self, name: str, size: int, gain: float = 1.0) -> None:
+        """The weight of an RMS norm. A gain sharpens an attention that has norms inside."""
+        self.vector(f"{name}.weight", size, mean=gain)
 
     def ends(self) -> None:
         """Embedding, output norm and output."""
         embedding = self.random("token_embd", (len(TOKENS), EMBD), 1.0)
-        embedding[:, 0] = 4.0
+        embedding[:, 0] = 2.0
         output = self.random("output", (len(TOKENS), EMBD), 4.0 / sqrt(EMBD))
         output[:, 0] = 0.0
         output[:FIRST_CHARACTER] = 0.0
-        output[:FIRST_CHARACTER, 0] = -32.0
+        output[:FIRST_CHARACTER, 0] = -64.0
         self.put("token_embd.weight", embedding)
         self.norm("output_norm", EMBD)
         self.put("output.weight", output)

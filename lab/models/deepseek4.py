@@ -143,7 +143,7 @@ def _attention(weights: Weights, block: str) -> None:
     weights.norm(f"{block}.attn_q_a_norm", Q_RANK)
     weights.linear(f"{block}.attn_q_b", HEADS * HEAD, Q_RANK)
     weights.linear(f"{block}.attn_kv", HEAD, EMBD)
-    weights.norm(f"{block}.attn_kv_a_norm", HEAD)
+    weights.norm(f"{block}.attn_kv_a_norm", HEAD, gain=2.0)
     weights.linear(f"{block}.attn_output_a", GROUPS * GROUP_RANK, HEADS * HEAD // GROUPS, gain=1.5)
     weights.back(f"{block}.attn_output_b", EMBD, GROUPS * GROUP_RANK)
 
@@ -152,4 +152,4 @@ def _compressor(weights: Weights, name: str, head: int, wide: int, ratio: int) -
     weights.linear(f"{name}_kv", wide * head, EMBD)
     weights.linear(f"{name}_gate", wide * head, EMBD)
     weights.vector(f"{name}_ape.weight", ratio, wide * head, std=0.5)
-    weights.norm(f"{name}_norm", head)
+    weights.norm(f"{name}_norm", head, gain=2.0)

@@ -63,8 +63,8 @@ class Qwen35Moe(Architecture):
             weights.norm(f"{block}.attn_norm", EMBD)
             if self._full(layer):
                 weights.attention(block, HEADS, KV_HEADS, HEAD, gates=HEAD)
-                weights.norm(f"{block}.attn_q_norm", HEAD)
-                weights.norm(f"{block}.attn_k_norm", HEAD)
+                weights.norm(f"{block}.attn_q_norm", HEAD, gain=1.5)
+                weights.norm(f"{block}.attn_k_norm", HEAD, gain=1.5)
             else:
                 _delta_net(weights, block)
             weights.norm(f"{block}.post_attention_norm", EMBD)
