@@ -110,9 +110,8 @@ def _settle(topology: Topology) -> None:
 
 def _over_budget(topology: Topology, budget: Budget, evidence: Evidence) -> bool:
     """Whether the current phase took too long; if so, note where each node stands."""
-    log, events = evidence.log("head"), evidence.events()
-    phase = phase_of(log, events)
-    began = next((at for at, name in starts(log, events) if name == phase), None)
+    phase = phase_of(evidence)
+    began = starts(evidence).get(phase)
     limit = float(getattr(budget, phase))
     if began is None or time.time() - began <= limit:
         return False

@@ -97,8 +97,7 @@ def classify(evidence: Evidence) -> Outcome:
     if "head" not in nodes:
         return Outcome("error", reason="the head was never started")
 
-    work = [e for e in events if work_end is None or e["t"] < work_end]
-    phase = phase_of(evidence.log("head"), work)
+    phase = phase_of(evidence, until=work_end)
     crashed = [name for name in dead if (nodes[name]["exit"] or 0) > FIRST_SIGNAL_CODE]
     if crashed:
         return _failure("crash", evidence, crashed[0], phase, nodes, alive)

@@ -1,40 +1,59 @@
-"""Which phase of its work the head was in, from its log and the timeline. Pure."""
+"""Which phase of its work the head was in, from the logs and the timeline. Pure.
+
+`warmup` is everything that the head computes before it serves: the empty run, and the short decode
+by which llama-server finds out whether a sequence can be cut (`common_context_can_seq_rm`), which
+`--no-warmup` does not leave out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
+
+from lab.evidence import Evidence
 
 PHASES = ("start", "load", "warmup", "prefill", "decode", "shutdown")
 
-LOG_MARKS: tuple[tuple[str, str], ...] = (
-    # Both lines are printed at `-lv 4` by every build from b9951 to b11434.
-    ("llama_model_loader:", "load"),
-    ("warming up the model", "warmup"),
+LOG_MARKS: tuple[tuple[str, str, str], ...] = (
+    ("head", "llama_model_loader:", "load"),
+    ("head", "warming up the model", "warmup"),
+    # The head logs in a thread of its own, and an abort loses its last lines; a worker that was
+    # asked to compute a graph proves the same.
+    ("worker", "[graph_compute]", "warmup"),
 )
-"""A line of the head's log that begins a phase: (part of the line, phase)."""
+"""A log line that proves a phase: (kind of node, part of the line, phase). Seen at `-lv 4` in every
+build from b9951 to b10816."""
 
-EVENT_MARKS = {"request": "prefill", "first-token": "decode", "shutdown": "shutdown"}
+EVENT_MARKS = {
+    "head-started": "start",
+    "request": "prefill",
+    "first-token": "decode",
+    "shutdown": "shutdown",
+}
 """An event of the timeline that begins a phase."""
 
 
-def phase_of(head_log: Iterable[tuple[float, str]], events: Iterable[dict[str, Any]]) -> str:
-    """The furthest phase reached, one of `PHASES`."""
-    return max((phase for _, phase in starts(head_log, events)), key=PHASES.index, default="start")
+def phase_of(evidence: Evidence, until: float | None = None) -> str:
+    """The furthest phase reached, by events before `until` (unix seconds); one of `PHASES`."""
+    reached = starts(evidence, until)
+    return max(reached, key=PHASES.index, default="start")
 
 
-def starts(
-    head_log: Iterable[tuple[float, str]], events: Iterable[dict[str, Any]]
-) -> list[tuple[float, str]]:
-    """When each phase began, first occurrences only: (unix seconds, phase), in time order."""
+def starts(evidence: Evidence, until: float | None = None) -> dict[str, float]:
+    """When each phase that was reached began: phase -> unix seconds of its first sign."""
+    signs: list[tuple[float, str]] = []
+    for node in evidence.nodes():
+        for at, line in evidence.log(node):
+            signs += [
+                (at, phase)
+                for kind, mark, phase in LOG_MARKS
+                if node.startswith(kind) and mark in line
+            ]
+    signs += [(e["t"], EVENT_MARKS[e["event"]]) for e in evidence.events() if _marks(e, until)]
     first: dict[str, float] = {}
-    for at, line in head_log:
-        for mark, phase in LOG_MARKS:
-            if phase not in first and mark in line:
-                first[phase] = at
-    for event in events:
-        if (phase := EVENT_MARKS.get(event["event"], "")) and phase not in first:
-            first[phase] = event["t"]
-        if event["event"] == "head-started" and "start" not in first:
-            first["start"] = event["t"]
-    return sorted((at, phase) for phase, at in first.items())
+    for at, phase in sorted(signs):
+        first.setdefault(phase, at)
+    return first
+
+
+def _marks(event: dict[str, Any], until: float | None) -> bool:
+    return event["event"] in EVENT_MARKS and (until is None or event["t"] < until)

@@ -50,7 +50,11 @@ class Requests:
         self._first = threading.Event()
         at_once = workload.requests if workload.together else 1
         self._pool = ThreadPoolExecutor(at_once)
-        self._client = httpx.Client(timeout=None)  # noqa: S113 - the phases have budgets
+        self._client = httpx.Client(
+            timeout=None,  # noqa: S113 - the phases have budgets
+            # A kept connection may be closed by the server at the moment it is used again.
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
         self._futures: list[Future[Answer]] = [
             self._pool.submit(self._send, index) for index in range(workload.requests)
         ]

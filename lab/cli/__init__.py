@@ -1,13 +1,14 @@
 """The console script `rpclab`: one file per verb, listed here in the order of `--help`."""
 
+import contextlib
 import sys
 from importlib import import_module
 
 import typer
 from rich.console import Console
 
-from lab import __version__
-from lab.errors import Exit, LabError
+from lab import __version__, engine, sweep
+from lab.errors import Exit, LabError, NoEngineError
 
 VERBS = ("doctor", "images", "models", "list", "run", "judge", "clean")
 """Each is a module of this package whose function `command` is the verb."""
@@ -25,10 +26,13 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+def _before(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
     if version:
         print(__version__)
         raise typer.Exit
+    # Whatever the verb: what a lab left that died together with its guard goes now.
+    with contextlib.suppress(NoEngineError):
+        sweep.sweep_stale(engine.client(timeout=10))
 
 
 def main() -> None:

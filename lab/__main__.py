@@ -1,0 +1,5 @@
+"""`python -m lab` is `rpclab`."""
+
+from lab.cli import main
+
+main()
