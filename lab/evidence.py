@@ -15,6 +15,7 @@ runs/<time>-<scenario>/<case>/
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -72,12 +73,28 @@ class Evidence:
         """Write one text file."""
         file = self.path / name
         file.parent.mkdir(exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        # A lab that is killed in the middle must not leave half a file.
+        partial = file.with_name(f".{file.name}.tmp")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+
+    def put_aside(self, name: str) -> None:
+        """Keep a file that is about to be written anew: `verdict.json` as `verdict.1.json`, ..."""
+        file = self.path / name
+        if not file.exists():
+            return
+        free = (file.with_name(f"{file.stem}.{n}{file.suffix}") for n in itertools.count(1))
+        file.rename(next(path for path in free if not path.exists()))
 
     def read(self, name: str, default: Any = None) -> Any:
         """One JSON file, or `default` where the case did not get that far."""
         file = self.path / name
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else default
+        if not file.is_file():
+            return default
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"not valid JSON: {error}", where=str(file)) from None
 
     def events(self) -> list[dict[str, Any]]:
         """The timeline in order."""
@@ -99,7 +116,11 @@ class Evidence:
         lines: list[tuple[float, str]] = []
         for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
             stamp, _, text = raw.partition(" ")
-            lines.append((_unix(stamp, lines[-1][0] if lines else 0.0), text))
+            at = _unix(stamp)
+            if at is None:
+                lines.append((lines[-1][0] if lines else 0.0, raw))
+            else:
+                lines.append((at, text))
         return lines
 
     def nodes(self) -> list[str]:
@@ -116,10 +137,10 @@ def case_dirs(run: Path) -> Iterator[Path]:
     yield from sorted(path.parent for path in run.glob("*/case.json"))
 
 
-def _unix(stamp: str, default: float) -> float:
-    """Unix seconds of the engine's RFC 3339 timestamp with nanoseconds."""
+def _unix(stamp: str) -> float | None:
+    """Unix seconds of the engine's RFC 3339 timestamp with nanoseconds; None: it is none."""
     try:
         whole, _, fraction = stamp.rstrip("Z").partition(".")
         return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{fraction or 0}")
     except ValueError:
-        return default
+        return None

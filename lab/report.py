@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lab.evidence import Evidence, case_dirs
+from lab.verdict import Verdict
 
 COLOURS = {"pass": "green", "fail": "red", "skip": "yellow", "error": "magenta"}
 
@@ -39,26 +41,34 @@ class RunRow:
     path: Path
 
 
-def rows(run: Path) -> list[RunRow]:
-    """The cases of a run, in order of their directories."""
+def rows(run: Path, verdicts: Mapping[Path, Verdict] | None = None) -> list[RunRow]:
+    """The cases of a run, in order of their directories.
+
+    Args:
+        run: the run's evidence directory.
+        verdicts: fresh ones by case directory, in place of those that the run recorded.
+    """
     found = []
     for path in case_dirs(run):
         evidence = Evidence(path)
         case = evidence.read("case.json")
-        verdict = evidence.read(
-            "verdict.json", {"verdict": "error", "reason": "stopped in mid-case"}
-        )
+        if verdicts and path in verdicts:
+            verdict = verdicts[path].to_json()
+        else:
+            verdict = evidence.read(
+                "verdict.json", {"verdict": "error", "reason": "stopped in mid-case"}
+            )
         found.append(
             RunRow(case["id"], verdict["verdict"], verdict["reason"], case.get("ran", "-"), path)
         )
     return found
 
 
-def print_run(run: Path, console: Console) -> None:
-    """The table of a run, its sum and where the time went."""
+def print_run(run: Path, console: Console, verdicts: Mapping[Path, Verdict] | None = None) -> None:
+    """The table of a run, its sum and where the time went; `verdicts` as for `rows`."""
     table = Table("case", "verdict", "what happened", "really ran", box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
-    found = rows(run)
+    found = rows(run, verdicts)
     for row in found:
         colour = COLOURS[row.verdict]
         table.add_row(escape(row.id), f"[{colour}]{row.verdict}[/]", escape(row.reason), row.ran)

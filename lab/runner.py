@@ -18,7 +18,7 @@ from lab.observe import Ready, observe
 from lab.oracle import reference
 from lab.scenario import Case
 from lab.topology import Plan
-from lab.verdict import Verdict, rejudge
+from lab.verdict import Verdict, judge_evidence, record
 
 
 class Runner:
@@ -58,7 +58,8 @@ class Runner:
             except Exception as error:  # whatever it is, it is the lab's failure, not llama.cpp's
                 evidence.event("lab-error", what=str(error) or type(error).__name__)
                 evidence.write_text("lab-error.txt", traceback.format_exc())
-        _, verdict = rejudge(evidence)
+        outcome, verdict = judge_evidence(evidence)
+        record(evidence, outcome, verdict)
         return verdict, evidence.path
 
     def _observe(self, case: Case, evidence: Evidence, facts: dict[str, Any]) -> None:

@@ -1,10 +1,11 @@
-"""Outcome -> verdict: does what happened agree with what must happen? Pure."""
+"""Outcome -> verdict: does what happened agree with what must happen? Pure, `record` apart."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from lab import toml
 from lab.evidence import Evidence
 from lab.outcome import Outcome, classify
 from lab.scenario import Expect
@@ -39,17 +40,28 @@ def judge(outcome: Outcome, expect: Expect) -> Verdict:
     return Verdict("fail", reason, outcome.line)
 
 
-def rejudge(evidence: Evidence) -> tuple[Outcome, Verdict]:
-    """Classify and judge a case's evidence again, and write both files."""
+def judge_evidence(evidence: Evidence) -> tuple[Outcome, Verdict]:
+    """Classify and judge a case from its evidence alone. Writes nothing.
+
+    Raises:
+        InputError: `case.json` is not what this version of the lab writes.
+    """
     case = evidence.read("case.json")
     if case.get("skip"):
-        outcome, verdict = Outcome("skip"), Verdict("skip", case["skip"])
-    else:
-        outcome = classify(evidence)
-        verdict = judge(outcome, Expect.model_validate(case["expect"]))
+        return Outcome("skip"), Verdict("skip", case["skip"])
+    outcome = classify(evidence)
+    expect = toml.validate(case["expect"], Expect, f"{evidence.path / 'case.json'}: expect")
+    return outcome, judge(outcome, expect)
+
+
+def record(evidence: Evidence, outcome: Outcome, verdict: Verdict) -> None:
+    """Write `outcome.json` and `verdict.json`; earlier ones become `verdict.1.json` and so on."""
+    case = evidence.read("case.json")
+    if outcome.outcome != "skip":
+        evidence.put_aside("outcome.json")
         evidence.write("outcome.json", outcome.to_json())
+    evidence.put_aside("verdict.json")
     evidence.write("verdict.json", {"case": case["id"], **verdict.to_json()})
-    return outcome, verdict
 
 
 def _differences(outcome: Outcome, expect: Expect) -> list[str]:
