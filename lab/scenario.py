@@ -8,7 +8,6 @@ each be a list) with one expectation. Each combination is a case with a stable i
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +30,7 @@ MAX_WORKERS = 16
 OneOrMore = Annotated[list[str], Field(min_length=1)]
 
 
-class Expect(toml.Strict):
+class Expect(toml.Strict, strict=True):
     """What must happen. Every key that is given must match; `ok` also means: the right output.
 
     A crash must name its node, phase and signature: "it crashed somehow" proves nothing.
@@ -66,7 +65,7 @@ class Expect(toml.Strict):
         return name
 
 
-class Workload(toml.Strict):
+class Workload(toml.Strict, strict=True):
     """Requests to the head: exact prompt lengths, greedy, with log-probabilities."""
 
     prompt: Annotated[int, Field(ge=2, le=262144)] = 32
@@ -80,14 +79,14 @@ class Workload(toml.Strict):
     """Largest difference of a token's log-probability (nats) from the reference that is right."""
 
 
-class Link(toml.Strict):
+class Link(toml.Strict, strict=True):
     """A condition of every link that must not matter to the outcome."""
 
     latency_ms: Annotated[int, Field(ge=0, le=10000)] = 0
     """Added to each direction."""
 
 
-class Budget(toml.Strict):
+class Budget(toml.Strict, strict=True):
     """Seconds that a phase may take; over it the outcome is `hang`."""
 
     start: Annotated[float, Field(gt=0)] = 60
@@ -98,14 +97,14 @@ class Budget(toml.Strict):
     shutdown: Annotated[float, Field(gt=0)] = 10
 
 
-class Row(toml.Strict):
+class Row(toml.Strict, strict=True):
     """One row of a report's table: a matrix of cases that share one expectation."""
 
     pin: OneOrMore
     model: OneOrMore
     workers: Annotated[list[Annotated[int, Field(ge=0, le=MAX_WORKERS)]], Field(min_length=1)]
     flavour: OneOrMore = ["cpu"]
-    variant: list[str | None] = [None]
+    variant: Annotated[list[str | None], Field(min_length=1)] = [None]
     tag: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")] | None = None
     """Ends the case ids of this row, where the matrix alone does not tell it from another."""
     args: list[str] = []
@@ -150,7 +149,7 @@ class Row(toml.Strict):
         return _all_known("label", names, sorted(hosts.LABELS))
 
 
-class Scenario(toml.Strict):
+class Scenario(toml.Strict, strict=True):
     """A scenario file."""
 
     report: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -240,8 +239,8 @@ def _expand(
     cases = []
     matrix = itertools.product(row.model, row.workers, row.pin, row.flavour, row.variant)
     for model, workers, pin, flavour, variant in matrix:
-        if row.expect.node and (number := re.sub(r"\D", "", row.expect.node)):
-            _check_worker(int(number), workers, where)
+        for key in ("node", "logged_by"):
+            _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
         words = [model, f"{workers}w", pin, flavour if flavour != "cpu" else None, variant, row.tag]
         cases.append(
             Case(
@@ -264,11 +263,14 @@ def _expand(
     return cases
 
 
-def _check_worker(number: int, workers: int, where: str) -> None:
-    if number > workers or number == 0:
+def _check_worker(node: str | None, workers: int, where: str) -> None:
+    if not node or node == "head":
+        return
+    number = int(node.removeprefix("worker") or 1)
+    if not 1 <= number <= workers:
         raise InputError(
-            f"worker{number} does not exist in a case with {workers} worker(s)",
-            where=f"{where}.expect.node",
+            f"{node} does not exist in a case with {workers} worker(s)",
+            where=where,
             hint="workers are worker1, worker2, ...; `worker` means any of them",
         )
 
