@@ -77,7 +77,7 @@ def classify(evidence: Evidence) -> Outcome:
     shutdown = _shutdown(nodes, work_end)
 
     if failed := next((e for e in events if e["event"] == "lab-error"), None):
-        return Outcome("error", reason=failed["what"])
+        return Outcome("error", reason=_one_line(failed["what"]))
     if not events or not nodes:
         return Outcome(
             "error", reason="the evidence is incomplete: the lab was stopped in mid-case"
@@ -117,13 +117,15 @@ def _judge_answers(evidence: Evidence, phase: str) -> Outcome:
         return Outcome("error", reason="no answer was recorded, though the head lived")
     for number, answer in enumerate(answers, 1):
         if answer.get("error"):
-            return Outcome(
-                "refused", node="head", phase=phase, reason=f"request {number}: {answer['error']}"
-            )
+            reason = f"request {number}: {_one_line(answer['error'])}"
+            return Outcome("refused", node="head", phase=phase, reason=reason)
     if not reference:
         if not case["workers"]:
             return Outcome("ok", reason="no RPC: this is a reference")
         return Outcome("error", reason="there is no reference answer to compare with")
+    if len(answers) != len(reference):
+        reason = f"{len(answers)} answers, but {len(reference)} reference answers"
+        return Outcome("error", reason=reason)
     worst = 0.0
     for number, (answer, right) in enumerate(zip(answers, reference, strict=True), 1):
         wrong, diff = _difference(answer, right)
@@ -149,8 +151,15 @@ def _difference(answer: dict[str, Any], right: dict[str, Any]) -> tuple[str | No
         at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), None)
         where = min(len(got), len(want)) if at is None else at
         return f"token {where + 1} of {len(want)} differs from the reference", 0.0
-    pairs = zip(answer["logprobs"], right["logprobs"], strict=True)
-    return None, max((abs(a - b) for a, b in pairs), default=0.0)
+    worst = 0.0
+    for place, (a, b) in enumerate(zip(answer["logprobs"], right["logprobs"], strict=True), 1):
+        # The server writes what is not finite as null.
+        if a is None or b is None:
+            if a is not b:
+                return f"the log-probability of token {place} is {a}, not {b}", worst
+        else:
+            worst = max(worst, abs(a - b))
+    return None, worst
 
 
 def _failure(
@@ -214,6 +223,10 @@ def _signal_name(code: int | None) -> str | None:
         return signal.Signals(code - FIRST_SIGNAL_CODE).name
     except ValueError:
         return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _with(outcome: Outcome, **changes: Any) -> Outcome:
