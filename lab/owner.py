@@ -28,7 +28,7 @@ class Owner:
     @classmethod
     def of(cls, pid: int) -> Owner:
         """The owner that process `pid` of this host is."""
-        return cls(_host(), pid, f"{psutil.Process(pid).create_time():.2f}")
+        return cls(_host(), pid, _started(pid))
 
     @classmethod
     def parse(cls, label: str) -> Owner | None:
@@ -54,6 +54,25 @@ def labels(run: str, case: str, *, keep: bool = False) -> dict[str, str]:
     """The labels of everything that a case creates; this process is the owner."""
     kept = {KEEP: "yes"} if keep else {}
     return {RUN: run, CASE: case, OWNER: str(Owner.of(os.getpid()))} | kept
+
+
+def _started(pid: int) -> str:
+    """When a process began, on a clock that is never set.
+
+    The time of day is not one: it moves with every correction, and a lab at work would be taken
+    for dead. A process that has ended and waits for its parent to notice is dead.
+    """
+    process = psutil.Process(pid)
+    if process.status() == psutil.STATUS_ZOMBIE:
+        raise psutil.NoSuchProcess(pid)
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        # Field 22, counted behind the name, which may hold anything: clock ticks since boot.
+        return stat.read_text(errors="replace").rpartition(")")[2].split()[19]
+    except ProcessLookupError:
+        raise psutil.NoSuchProcess(pid) from None
+    except FileNotFoundError:
+        return f"{process.create_time():.2f}"
 
 
 @cache
