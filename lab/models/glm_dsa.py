@@ -21,11 +21,12 @@ from lab.models.base import (
     schedule,
 )
 
-HEADS, ROPE, NOPE, VALUE = 4, 16, 16, 32
+HEADS, ROPE, NOPE, VALUE = 4, 32, 16, 32
 Q_RANK, KV_RANK = 32, 64
 INDEXER_HEADS = 4
 INDEXER_HEAD = 64
-"""The indexer's Hadamard transform needs a multiple of 64, and no less than ROPE."""
+"""The indexer's Hadamard transform needs a multiple of 64. It is twice ROPE, as in the real model:
+b10338 takes the one half's size for the other's offset, and asserts where they differ."""
 DENSE = 1
 """Layers in front without experts."""
 SHARING_CONTEXT = 1048576
