@@ -43,8 +43,9 @@ class Architecture(Strict, ABC):
     def match(self, name: str, pattern: tuple[int, ...]) -> None:
         """Check a per-layer list against `layers`."""
         if len(pattern) != self.layers:
+            entries = "1 entry" if len(pattern) == 1 else f"{len(pattern)} entries"
             raise ValueError(
-                f"{name} has {len(pattern)} entries for {self.layers} layers; "
+                f"{name} has {entries} for {self.layers} layers; "
                 "give one for each layer, or leave out `layers`"
             )
 

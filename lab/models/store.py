@@ -10,6 +10,7 @@ from pathlib import Path
 import gguf
 
 from lab import paths
+from lab.errors import LabError
 from lab.models.base import Metadata, Weights, tokenizer
 from lab.models.spec import Model, ModelSpec
 
@@ -19,17 +20,41 @@ def build(spec: ModelSpec) -> Model:
 
     Safe in several processes at once: the same spec gives the same bytes, and a file appears
     under its name only when it is complete.
+
+    Raises:
+        LabError: the cache cannot be written.
     """
-    home = _directory(paths.cache() / "models")
-    # The name of the file tells its content, so what a spec gave is kept beside it.
-    note = _directory(home / "index") / _key(spec)
-    known = note.read_text().strip() if note.is_file() else ""
+    home = paths.cache() / "models"
+    try:
+        return _find(home, spec) or _make(home, spec)
+    except OSError as error:
+        raise LabError(
+            f"cannot keep a model here: {error.strerror}",
+            where=str(error.filename or home),
+            hint="make room or give access, or set RPCLAB_CACHE to another directory",
+        ) from None
+
+
+def _find(home: Path, spec: ModelSpec) -> Model | None:
+    note = _note(home, spec)
+    known = note.read_text(errors="replace").strip() if note.is_file() else ""
     path = _path(home, spec, known)
     if known and path.is_file() and _sha256(path) == known:
         return Model(path, known, spec)
+    return None
+
+
+def _make(home: Path, spec: ModelSpec) -> Model:
+    _directory(home / "index")
     path, sha256 = _write(home, spec)
-    _publish(note, sha256.encode())
+    _publish(_note(home, spec), sha256.encode())
     return Model(path, sha256, spec)
+
+
+def _note(home: Path, spec: ModelSpec) -> Path:
+    """A file's name tells its content; which content a spec gave is noted here."""
+    key = hashlib.sha256(f"{_generator()}\n{spec.canonical()}".encode()).hexdigest()
+    return home / "index" / key
 
 
 def _write(home: Path, spec: ModelSpec) -> tuple[Path, str]:
@@ -76,10 +101,6 @@ def _path(home: Path, spec: ModelSpec, sha256: str) -> Path:
     return home / f"{spec.arch}-{sha256[:12]}.gguf"
 
 
-def _key(spec: ModelSpec) -> str:
-    return hashlib.sha256(f"{_generator()}\n{spec.canonical()}".encode()).hexdigest()
-
-
 @cache
 def _generator() -> str:
     """A hash of what writes the files: a change in this package makes new ones."""
@@ -103,10 +124,9 @@ def _publish(path: Path, content: bytes) -> None:
     Path(draft).replace(path)
 
 
-def _directory(path: Path) -> Path:
-    """`path`, readable by the nodes' unprivileged user whatever the umask says."""
+def _directory(path: Path) -> None:
+    """Make `path`, readable by the nodes' unprivileged user whatever the umask says."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for part in missing:
         part.chmod(0o755)
-    return path
