@@ -186,12 +186,8 @@ class Topology:
                 zip(worker_names, pool.map(self._address, worker_nodes.values()), strict=True)
             )
             self.links.wait_up(READY_SECONDS)
-            ready = [
-                pool.submit(self._link, name, i, addresses[name], proxy_addresses)
-                for i, name in enumerate(worker_names, 1)
-            ]
-            for future in ready:
-                future.result()
+            for index, name in enumerate(worker_names, 1):
+                self._link(name, index, addresses[name], proxy_addresses)
             container = head.result()
             container.get_docker_client().start(container.get_wrapped_container())
             node = self._watch("head", container.get_wrapped_container())
@@ -200,11 +196,14 @@ class Topology:
             self.links.create("head", f"{proxy_addresses['publish']}:{HTTP_PORT}", target)
 
     def _link(self, name: str, index: int, address: str, proxy: dict[str, str]) -> None:
-        """A link that has proved itself: HELLO answered through it, then moved to the head."""
-        port = LINK_PORT + index
-        self.links.create(name, f"{proxy['publish']}:{port}", f"{address}:{WORKER_PORT}")
-        version = wait_hello("127.0.0.1", self._ports[port], READY_SECONDS)
-        self.links.move(name, f"{proxy['head']}:{port}")
+        """A link that has proved itself: HELLO answered through it, then moved to the head.
+
+        The links take turns at the port that the head's HTTP has later: each published port
+        costs the engine a process and a handful of firewall rules.
+        """
+        self.links.create(name, f"{proxy['publish']}:{HTTP_PORT}", f"{address}:{WORKER_PORT}")
+        version = wait_hello("127.0.0.1", self._ports[HTTP_PORT], READY_SECONDS)
+        self.links.move(name, f"{proxy['head']}:{LINK_PORT + index}")
         if self.plan.latency_ms:
             self.links.add_latency(name, self.plan.latency_ms)
         self._evidence.event("link-up", node=name, protocol=".".join(map(str, version)))
@@ -260,7 +259,7 @@ class Topology:
         its control API listens on.
         """
         plan = self.plan
-        ports = [CONTROL_PORT, HTTP_PORT, *(LINK_PORT + i for i in range(1, plan.workers + 1))]
+        ports = (CONTROL_PORT, HTTP_PORT)
         proxy = self._container(
             plan.toxiproxy,
             ["-host", "toxiproxy", "-port", str(CONTROL_PORT), "-proxy-metrics"],
