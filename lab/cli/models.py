@@ -53,10 +53,11 @@ def _facts(name: str, model: models.Model) -> dict[str, Any]:
 
 
 def _show(built: dict[str, models.Model]) -> None:
-    table = Table("model", "structure", "MB", "sha256", box=None, pad_edge=False)
+    table = Table("model", "layers", "structure", "MB", "sha256", box=None, pad_edge=False)
     for name, model in built.items():
-        structure = models.describe(model.spec)
-        table.add_row(name, structure, f"{model.size / 1e6:.1f}", model.sha256[:12])
+        structure = model.spec.params.structure()
+        size = f"{model.size / 1e6:.1f}"
+        table.add_row(name, str(model.layers), structure, size, model.sha256[:12])
     console = Console(highlight=False)
     console.print(table)
     for folder in sorted({model.path.parent for model in built.values()}):

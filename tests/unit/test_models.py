@@ -21,7 +21,14 @@ STANDARD = list(models.STANDARD)
 
 
 @pytest.fixture(autouse=True)
+def _one_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the tests' own, shared by those that only read."""
+    monkeypatch.setenv("RPCLAB_CACHE", str(tmp_path_factory.getbasetemp() / "models-cache"))
+
+
+@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
     monkeypatch.setenv("RPCLAB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -97,7 +104,7 @@ def test_a_second_call_writes_nothing(cache: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("damage", [b"", b"GGUF but not really"])
-def test_a_damaged_file_is_written_again(damage: bytes) -> None:
+def test_a_damaged_file_is_written_again(damage: bytes, cache: Path) -> None:
     first = build(arch="llama")
     intact = first.path.read_bytes()
     first.path.write_bytes(damage)
@@ -114,7 +121,7 @@ def test_a_deleted_file_and_a_damaged_index_are_written_again(cache: Path) -> No
     assert first.path.is_file()
 
 
-def test_many_at_once_make_one_whole_file() -> None:
+def test_many_at_once_make_one_whole_file(cache: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: build(arch="glm-dsa"), range(8)))
     assert len(set(made)) == 1
