@@ -161,7 +161,7 @@ class Scenario(toml.Strict, strict=True):
     """Arguments of every worker."""
     workload: Workload = Workload()
     budget: Budget = Budget()
-    models: dict[str, dict[str, Any]] = {}
+    models: dict[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], dict[str, Any]] = {}
     """Models of this scenario only, by name; the standard ones are there anyway."""
     case: Annotated[list[Row], Field(min_length=1)]
 

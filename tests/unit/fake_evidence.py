@@ -137,7 +137,7 @@ def made(
 
 
 def crashed(path: Path, *, during: int = WARMUP, **more: Any) -> Evidence:
-    """The crash of #28047 half a second into a phase: the worker logs and lives, the head aborts."""
+    """The crash of #28047 half a second into a phase: a worker logs, the head aborts."""
     at = during + 0.5
     logs = {"worker2": [(at - 0.1, GLUED)], "head": [(at, LOST)]}
     return made(path, until=during, exits={"head": (134, at)}, logs=logs, answers=None, **more)

@@ -28,7 +28,7 @@ from lab.outcome import Outcome, classify
 def test_a_case_that_answers_as_without_rpc_is_ok(tmp_path: Path) -> None:
     outcome = classify(made(tmp_path / "case"))
     assert outcome.outcome == "ok"
-    assert outcome.node is outcome.phase is outcome.signature is outcome.exit is None
+    assert (outcome.node, outcome.phase, outcome.signature, outcome.exit) == (None,) * 4
     assert sorted(outcome.alive) == ["head", "worker1", "worker2"]
     assert outcome.max_logprob_diff == 0
     assert outcome.shutdown == "exit 0"
@@ -243,7 +243,7 @@ def test_without_rpc_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
             "no answer next: look",
         ),
         (
-            {"until": DECODE, "exits": {"worker1": (137, 7)}, "nodes": {"worker1": {"oom_killed": 1}}},
+            {"exits": {"worker1": (137, DECODE)}, "nodes": {"worker1": {"oom_killed": True}}},
             "killed at its memory limit",
         ),
         ({"exits": {"toxiproxy": (2, DECODE)}}, "toxiproxy did not live to the end"),
