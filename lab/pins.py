@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from lab import paths, toml
 from lab.errors import InputError
 
-PINS = paths.IMAGES / "pins.toml"
 ID_LENGTH = 9
 
 
@@ -42,12 +41,13 @@ class Pin(toml.Strict):
         return self
 
 
-def load_pins(path: Path = PINS) -> dict[str, Pin]:
-    """All pins, by id, in the file's order.
+def load_pins(path: Path | None = None) -> dict[str, Pin]:
+    """All pins of the project, or of another file, by id, in the file's order.
 
     Raises:
         InputError: file, pin and field, what is wrong, what is allowed.
     """
+    path = path or paths.IMAGES / "pins.toml"
     pins: dict[str, Pin] = {}
     for key, table in toml.read(path).items():
         where = f"{path}: [{key}]"
@@ -59,8 +59,9 @@ def load_pins(path: Path = PINS) -> dict[str, Pin]:
     return pins
 
 
-def get_pin(pin: str, path: Path = PINS) -> Pin:
+def get_pin(pin: str, path: Path | None = None) -> Pin:
     """The pin with this id. Raises `InputError` with the ids that there are."""
+    path = path or paths.IMAGES / "pins.toml"
     pins = load_pins(path)
     if pin not in pins:
         raise InputError(toml.unknown("pin", pin, list(pins)), where=str(path))

@@ -14,8 +14,6 @@ from pydantic import Field, field_validator
 from lab import paths, toml
 from lab.errors import InputError
 
-VARIANTS = paths.IMAGES / "variants"
-
 
 class Edit(toml.Strict):
     """One regular-expression replacement in one file, and how often it must match."""
@@ -50,17 +48,17 @@ class Variant(toml.Strict):
     edits: Annotated[tuple[Edit, ...], Field(min_length=1)]
 
 
-def variant_file(name: str, folder: Path = VARIANTS) -> Path:
+def variant_file(name: str) -> Path:
     """The file of a variant. Raises `InputError` with the names that there are."""
-    path = folder / f"{name}.toml"
+    path = _folder() / f"{name}.toml"
     if not path.is_file():
-        raise InputError(toml.unknown("variant", name, variant_names(folder)), where=str(folder))
+        raise InputError(toml.unknown("variant", name, variant_names()), where=str(_folder()))
     return path
 
 
-def variant_names(folder: Path = VARIANTS) -> list[str]:
+def variant_names() -> list[str]:
     """All variants, sorted."""
-    return sorted(path.stem for path in folder.glob("*.toml"))
+    return sorted(path.stem for path in _folder().glob("*.toml"))
 
 
 def load_variant(path: Path) -> Variant:
@@ -106,6 +104,10 @@ def copy_with(variant: Variant, path: Path, tree: Path, target: Path) -> None:
         file.unlink()
         file.write_text(text, encoding="utf-8")
         file.chmod(mode)
+
+
+def _folder() -> Path:
+    return paths.IMAGES / "variants"
 
 
 def _link(source: str, target: str) -> None:

@@ -12,7 +12,7 @@ import docker
 
 from lab.engine import client as connect
 from lab.errors import LabError
-from lab.images.pull import pull, same_source
+from lab.images.pull import NotPulledError, pull, same_source
 from lab.images.types import Image, find
 from lab.lock import only_one
 from lab.progress import Progress
@@ -38,11 +38,13 @@ def ensure_base(progress: Progress | None = None) -> Image:
         image = find(engine, TAG)
         if image and (chosen is None or same_source(engine, image, chosen)):
             return image
-        pulled = pull(engine, chosen or SOURCE, TAG, progress)
-        if pulled:
-            return pulled
-        if chosen:
-            raise LabError(f"{chosen} cannot be pulled", where=VARIABLE, hint="unset it")
+        try:
+            return pull(engine, chosen or SOURCE, TAG, progress)
+        except NotPulledError as error:
+            if chosen:
+                raise LabError(
+                    f"{chosen} cannot be pulled: {error}", where=VARIABLE, hint="unset it"
+                ) from error
         return _make(engine, progress)
 
 

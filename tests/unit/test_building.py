@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -93,13 +94,11 @@ def test_a_changed_input_is_named_and_changes_the_key(
     if which == "variant":
         other = Recipe.of(ImageSpec("f1793c1c4", "cpu", "offload-false"))
     else:
-        folder = tmp_path / "cpu"
-        folder.mkdir()
-        for name in ("Dockerfile", "Dockerfile.dockerignore"):
-            (folder / name).write_bytes((paths.IMAGES / "cpu" / name).read_bytes())
-        file = folder / ("Dockerfile" if which == "Dockerfile" else "Dockerfile.dockerignore")
+        shutil.copytree(paths.IMAGES, tmp_path / "images")
+        monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+        name = "Dockerfile" if which == "Dockerfile" else "Dockerfile.dockerignore"
+        file = paths.IMAGES / "cpu" / name
         file.write_text(file.read_text() + "# more\n")
-        monkeypatch.setattr(paths, "IMAGES", tmp_path)
         other = _recipe()
     assert changed(labels, other.inputs("sha256:base", "hash")) == [which]
     assert other.labels(_tree(), "sha256:base")[KEY] != labels[KEY]

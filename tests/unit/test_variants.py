@@ -7,7 +7,6 @@ import pytest
 
 from lab.errors import InputError
 from lab.variants import (
-    VARIANTS,
     copy_with,
     digest,
     load_variant,
@@ -40,7 +39,7 @@ def tree(tmp_path: Path) -> Path:
 def test_the_projects_variants_load() -> None:
     assert "offload-false" in variant_names()
     for name in variant_names():
-        load_variant(VARIANTS / f"{name}.toml")
+        load_variant(variant_file(name))
 
 
 def test_an_edit_changes_the_copy_and_never_the_tree(tmp_path: Path, tree: Path) -> None:
