@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
 from lab.errors import InputError
 
@@ -76,7 +76,7 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
 
 def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> set[str]:
     """The field names of the (nested) model that an error location points into."""
-    candidates: list[Any] = [model]
+    candidates: list[Any] = _models_in(model)
     for part in loc:
         nested: list[Any] = []
         for candidate in candidates:
@@ -93,6 +93,8 @@ def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> set[str]:
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, RootModel):
+        return _models_in(annotation.model_fields["root"].annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [m for arg in getattr(annotation, "__args__", ()) for m in _models_in(arg)]
