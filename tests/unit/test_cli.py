@@ -11,7 +11,7 @@ import pytest
 from fake_evidence import RECORDED, crashed, made
 
 from lab import __version__
-from lab.cli import VERBS, main
+from lab.cli import VERBS, app, main
 from lab.errors import Exit
 from lab.evidence import Evidence
 
@@ -31,10 +31,12 @@ class Lab:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
-        monkeypatch.setenv("COLUMNS", "1000")
+        monkeypatch.setenv("COLUMNS", "300")
 
     def __call__(self, *args: object) -> Done:
         self._monkeypatch.setattr(sys, "argv", ["rpclab", *map(str, args)])
+        # A process that calls `main` again has the verbs already.
+        self._monkeypatch.setattr(app, "registered_commands", [])
         with pytest.raises(SystemExit) as caught:
             main()
         out, err = self._capsys.readouterr()
