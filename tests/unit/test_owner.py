@@ -31,6 +31,7 @@ def test_a_process_is_the_same_owner_whenever_and_whoever_asks(me: Owner) -> Non
     assert answer.strip() == str(me)
 
 
+@pytest.mark.skipif(not psutil.LINUX, reason="looks into psutil for Linux")
 def test_an_owner_survives_a_change_of_the_clock(
     me: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
