@@ -40,7 +40,7 @@ esac
 export DEBIAN_FRONTEND=noninteractive
 if ! command -v dockerd >/dev/null || ! command -v iptables >/dev/null; then
     say "none answers: installing docker.io and what it needs (RPCLAB_NO_INSTALL=1 forbids it)"
-    apt-get update -qq >&2 || fail "apt-get update failed"
+    apt-get update -qq >/dev/null || fail "apt-get update failed"
     # Newer releases have the CLI and BuildKit's part of it in packages of their own; mmdebstrap
     # and its keys make the base image where no hub answers.
     packages="docker.io iptables mmdebstrap debian-archive-keyring"
@@ -48,7 +48,7 @@ if ! command -v dockerd >/dev/null || ! command -v iptables >/dev/null; then
         apt-cache show "$package" >/dev/null 2>&1 && packages="$packages $package"
     done
     # shellcheck disable=SC2086  # a list
-    apt-get install -y -qq --no-install-recommends $packages >&2 || fail "apt-get install failed"
+    apt-get install -y -qq --no-install-recommends $packages >/dev/null || fail "apt-get install failed"
     answers && exit 0
 fi
 

@@ -28,8 +28,8 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         exit 1
     fi
     say "installing $package (RPCLAB_NO_INSTALL=1 forbids it)"
-    apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2
+    apt-get update -qq >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
 fi
 say "making $venv"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
