@@ -17,13 +17,14 @@ from lab.verdict import Verdict
 
 COLOURS = {"pass": "green", "fail": "red", "skip": "yellow", "error": "magenta"}
 
+CRASH_STAGE = "head crashes"
 STAGES = (
     ("networks, workers, proxy up", "begin", "containers-up"),
     ("links up, HELLO answered", "containers-up", "head-started"),
     ("head up (load, warm-up)", "head-started", "healthy"),
     ("answers", "healthy", "shutdown"),
     ("head stops", "shutdown", "exit"),
-    ("head crashes", "head-started", "exit"),
+    (CRASH_STAGE, "head-started", "exit"),
     ("all removed", "exit", "removed"),
     ("whole case", "begin", "removed"),
 )
@@ -79,35 +80,45 @@ def print_run(run: Path, console: Console, verdicts: Mapping[Path, Verdict] | No
     console.print(f"evidence: {run}", soft_wrap=True)
 
 
-def print_times(run: Path, console: Console) -> None:
-    """Median and longest seconds of each stage, over the cases that went through it."""
+@dataclass(frozen=True)
+class StageTimes:
+    """Where the time of a run went."""
+
+    stages: dict[str, list[float]]
+    """Stage -> seconds, one for each case that went through it."""
+    total: float
+    """Seconds from the first case's begin to the last one's end."""
+
+
+def stage_times(run: Path) -> StageTimes:
+    """Read off the timelines of a run."""
     stages: dict[str, list[float]] = {name: [] for name, _, _ in STAGES}
     begin, end = float("inf"), 0.0
     for path in case_dirs(run):
-        events = Evidence(path).events()
         first: dict[str, float] = {}
-        for event in events:
-            if event["event"] == "exit" and event["node"] != "head":
-                continue
-            first.setdefault(event["event"], event["t"])
+        for event in Evidence(path).events():
+            if event["event"] != "exit" or event["node"] == "head":
+                first.setdefault(event["event"], event["t"])
+        crashed = "shutdown" not in first
         for name, start, stop in STAGES:
-            crash_stage = name == "head crashes"
-            if (
-                start in first
-                and stop in first
-                and crash_stage == ("shutdown" not in first and stop == "exit")
-            ):
+            if start in first and stop in first and (crashed or name != CRASH_STAGE):
                 stages[name].append(first[stop] - first[start])
         if "begin" in first and "removed" in first:
             begin, end = min(begin, first["begin"]), max(end, first["removed"])
+    return StageTimes(stages, max(0.0, end - begin) if end else 0.0)
+
+
+def print_times(run: Path, console: Console) -> None:
+    """Median and longest seconds of each stage, over the cases that went through it."""
+    times = stage_times(run)
+    if not times.total:
+        return
     table = Table("seconds", "cases", "median", "longest", box=None, pad_edge=False)
-    for name, values in stages.items():
+    for name, values in times.stages.items():
         if values:
             median = statistics.median(values)
             table.add_row(name, str(len(values)), f"{median:.2f}", f"{max(values):.2f}")
-    if end:
-        console.print(table)
-        count = len(stages["whole case"])
-        console.print(
-            f"{count} cases in {end - begin:.1f} s: {60 * count / (end - begin):.0f} a minute"
-        )
+    console.print(table)
+    count = len(times.stages["whole case"])
+    rate = 60 * count / times.total
+    console.print(f"{count} cases in {times.total:.1f} s: {rate:.0f} a minute")

@@ -30,6 +30,8 @@ def _before(version: bool = typer.Option(False, "--version", help="Print the ver
     if version:
         print(__version__)
         raise typer.Exit
+    if {"-h", "--help"} & set(sys.argv):
+        return
     # Whatever the verb: what a lab left that died together with its guard goes now.
     with contextlib.suppress(NoEngineError):
         sweep.sweep_stale(engine.client(timeout=10))

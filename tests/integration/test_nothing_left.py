@@ -54,8 +54,12 @@ class Lab:
 
     def wait_mid_case(self) -> None:
         """Wait until both cases have a running head."""
-        events = lambda: [f.read_text() for f in self.runs.glob("*/*/events.jsonl")]  # noqa: E731
-        wait(lambda: sum("head-started" in text for text in events()) == 2, 120)
+
+        def heads() -> int:
+            timelines = self.runs.glob("*/*/events.jsonl")
+            return sum("head-started" in timeline.read_text() for timeline in timelines)
+
+        wait(lambda: heads() == 2, 120)
 
     def guards(self) -> list[psutil.Process]:
         """The guards of this lab's processes."""
