@@ -31,6 +31,10 @@ STAGES = (
 """(name, from event, to event): what a case's time is made of."""
 
 
+PLAIN_WIDTH = 140
+"""Columns of a report that goes to a file or a pipe: no line of it breaks."""
+
+
 @dataclass(frozen=True)
 class RunRow:
     """One case of a run."""
@@ -72,7 +76,10 @@ def print_run(run: Path, console: Console, verdicts: Mapping[Path, Verdict] | No
     found = rows(run, verdicts)
     for row in found:
         colour = COLOURS[row.verdict]
-        table.add_row(escape(row.id), f"[{colour}]{row.verdict}[/]", escape(row.reason), row.ran)
+        ran = row.ran.partition(",")[0]
+        table.add_row(escape(row.id), f"[{colour}]{row.verdict}[/]", escape(row.reason), ran)
+    if not console.is_terminal:
+        console.width = max(console.width, PLAIN_WIDTH)
     console.print(table)
     counts = Counter(row.verdict for row in found)
     console.print(", ".join(f"{counts[word]} {word}" for word in COLOURS), style="bold")

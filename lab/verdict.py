@@ -33,7 +33,8 @@ def judge(outcome: Outcome, expect: Expect) -> Verdict:
         return Verdict("error", f"the lab failed: {outcome.reason}", outcome.line)
     differences = _differences(outcome, expect)
     if not differences:
-        return Verdict("pass", outcome.words(), outcome.line)
+        right = ", output right" if outcome.max_logprob_diff is not None else ""
+        return Verdict("pass", outcome.words() + right, outcome.line)
     reason = f"expected {_words(expect)}, got {outcome.words()}"
     if outcome.outcome == expect.outcome:
         reason += f" [{'; '.join(differences)}]"

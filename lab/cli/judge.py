@@ -20,13 +20,16 @@ def command(
         bool,
         typer.Option("--write", help="Record the verdicts; earlier ones stay, `verdict.1.json`."),
     ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Also draw the report as a picture, for an issue or a page.")
+    ] = None,
 ) -> None:
     """Judge a run again from its evidence alone: no engine, no container.
 
     Says which verdicts changed, and leaves the evidence as it is unless told to write. A better
     classifier re-judges history.
     """
-    console = Console()
+    console = Console(record=svg is not None, width=report.PLAIN_WIDTH if svg else None)
     found = list(case_dirs(run))
     if not found:
         raise InputError("no case in it (no case.json)", where=str(run), hint="name runs/<run>")
@@ -41,6 +44,8 @@ def command(
         if write:
             record(evidence, outcome, verdict)
     report.print_run(run, console, verdicts)
+    if svg:
+        console.save_svg(str(svg), title=f"rpclab judge {run.name}")
     words = {verdict.verdict for verdict in verdicts.values()}
     if "error" in words:
         raise typer.Exit(Exit.ERROR)

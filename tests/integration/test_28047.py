@@ -39,7 +39,7 @@ def test_every_decisive_case_passes(decisive: Ran) -> None:
     assert decisive.code == 0
     assert len(verdicts) > 30
     assert verdicts[f"28047[glm-dsa-2w-{AFFECTED}]"][1].startswith("crash of head in warmup")
-    assert verdicts[f"28047[glm-dsa-2w-{FIXED}]"][1] == "ok"
+    assert verdicts[f"28047[glm-dsa-2w-{FIXED}]"][1] == "ok, output right"
 
 
 def test_a_case_that_needs_hardware_is_skipped_with_the_reason(decisive: Ran) -> None:
