@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab.evidence import Evidence
+from lab.facts import facts
 from lab.phase import phase_of
 from lab.signatures import load_signatures
 
@@ -47,6 +48,8 @@ class Outcome:
     """More about it, in one line."""
     max_logprob_diff: float | None = None
     """Largest difference of a token's log-probability from the reference, nats."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the head's log says about placement (`lab/facts.py`)."""
     shutdown: str | None = None
     """How the head ended when asked to: `exit 0`, `exit 134`, ... Never the work's outcome."""
 
@@ -71,6 +74,10 @@ class Outcome:
 
 def classify(evidence: Evidence) -> Outcome:
     """The outcome of a case, from its evidence directory alone."""
+    return _with(_classify(evidence), facts=facts(evidence))
+
+
+def _classify(evidence: Evidence) -> Outcome:
     events = evidence.events()
     nodes: dict[str, dict[str, Any]] = evidence.read("nodes.json", {})
     work_end = _time_of(events, "shutdown")

@@ -10,7 +10,7 @@ from rich.console import Console
 from lab import __version__, engine, sweep
 from lab.errors import Exit, LabError, NoEngineError
 
-VERBS = ("doctor", "images", "models", "list", "run", "judge", "clean")
+VERBS = ("doctor", "images", "models", "list", "run", "judge", "diff", "clean")
 """Each is a module of this package whose function `command` is the verb."""
 
 app = typer.Typer(

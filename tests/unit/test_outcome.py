@@ -68,6 +68,7 @@ def test_the_crash_line_counts_though_the_next_message_is_glued_to_it(tmp_path: 
         exit=134,
         signal="SIGABRT",
         alive=["worker1", "worker2"],
+        facts={"buffers": {}, "misplaced": []},
     )
 
 
