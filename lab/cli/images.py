@@ -63,6 +63,6 @@ def _show(found: list[Entry], as_json: bool) -> None:
             item.source,
             f"{item.state}: {item.why}" if item.why else item.state,
             "" if item.megabytes is None else str(item.megabytes),
-            "" if item.seconds is None else f"{item.seconds:.1f} s",
+            str(item.time or ""),
         )
     Console(highlight=False).print(table)

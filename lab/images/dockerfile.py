@@ -27,8 +27,11 @@ def docker_build(
     progress: Progress,
     args: Mapping[str, str] | None = None,
     options: tuple[str, ...] = (),
-) -> None:
+) -> list[str]:
     """Build `context` with `dockerfile` and tag the image.
+
+    Returns:
+        The steps that the engine did not run, since it had their outcome already.
 
     Raises:
         LabError: the build failed; carries the last lines and the path of the whole log.
@@ -47,6 +50,14 @@ def docker_build(
             where=tag,
             hint=f"the whole log is {log}",
         )
+    return _cached_steps(log.read_text(encoding="utf-8"))
+
+
+def _cached_steps(log: str) -> list[str]:
+    """`#7 [build 2/3] RUN ...` names a step, and `#7 CACHED` says that it was not run."""
+    names = dict(re.findall(r"^(#\d+) (\[.*)$", log, re.MULTILINE))
+    cached = re.findall(r"^(#\d+) CACHED$", log, re.MULTILINE)
+    return [names[step] for step in cached if step in names]
 
 
 def _run(

@@ -34,7 +34,7 @@ class Entry:
     why: str
     """Why it would be built."""
     megabytes: int | None
-    seconds: float | None
+    time: times.Time | None
     """How long the build took, where it was on this machine."""
 
 
@@ -101,7 +101,7 @@ def entry(spec: ImageSpec) -> Entry:
         state="stale" if why else "built",
         why=why,
         megabytes=size,
-        seconds=times.seconds(spec.name, image.labels.get(KEY, "")),
+        time=times.of(spec.name, image.labels.get(KEY, "")),
     )
 
 

@@ -24,6 +24,9 @@ from lab.progress import Progress
 from lab.sources import Kind, Tree, choose, fetch, known, name_of
 from lab.variants import copy_with
 
+CACHE_MOUNT = "id=rpclab-ccache"
+"""In the Dockerfiles' compiling step, and in no other."""
+
 
 def ensure(
     spec: ImageSpec,
@@ -115,7 +118,7 @@ def _build(
     labels = recipe.labels(tree, base.id)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=tree.path.parent.parent, prefix=".edited.") as folder:
-        docker_build(
+        cached = docker_build(
             recipe.dockerfile,
             _context(recipe, tree, Path(folder)),
             tag=recipe.spec.tag,
@@ -133,7 +136,8 @@ def _build(
             where=recipe.spec.tag,
             hint="docker CLI and engine may not be the same one: check `docker context ls`",
         )
-    times.record(recipe.spec.name, labels[KEY], time.monotonic() - start)
+    compiled = not any(CACHE_MOUNT in step for step in cached)
+    times.record(recipe.spec.name, labels[KEY], time.monotonic() - start, compiled)
     if old and old.id != image.id:
         # Without its tag it is only in the way; containers that still use it keep it.
         with contextlib.suppress(APIError):

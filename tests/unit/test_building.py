@@ -112,10 +112,10 @@ def test_a_changed_base_or_tree_is_named_and_an_unknown_one_is_not() -> None:
 
 
 def test_the_time_of_a_build_belongs_to_its_inputs() -> None:
-    times.record("name", "key", 12.34)
-    assert times.seconds("name", "key") == 12.3
-    assert times.seconds("name", "other key") is None
-    assert times.seconds("other", "key") is None
+    times.record("name", "key", 12.34, compiled=False)
+    assert str(times.of("name", "key")) == "12.3 s (compiled before)"
+    assert times.of("name", "other key") is None
+    assert times.of("other", "key") is None
 
 
 # the docker CLI
