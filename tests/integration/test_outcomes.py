@@ -69,7 +69,7 @@ def once_it_decodes(client: docker.DockerClient, node: str, act: str) -> Callabl
         while not any(e["event"] == "first-token" for e in Evidence(path).events()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        query = {"label": [f"{RUN}={path.parent.name}", f"{CASE}={path.name}"]}
+        query: dict[str, Any] = {"label": [f"{RUN}={path.parent.name}", f"{CASE}={path.name}"]}
         for container in client.containers.list(filters=query):
             command = " ".join(container.attrs["Config"]["Cmd"])
             if node in command:
