@@ -174,33 +174,29 @@ class Topology:
                 name: pool.submit(self._network, name)
                 for name in ("publish", "head", *worker_names)
             }
-            workers = {
-                name: pool.submit(self._worker, name, networks[name]) for name in worker_names
-            }
-            head = pool.submit(self._head_container, networks["head"])
             proxy = pool.submit(self._proxy, networks)
+            workers = [
+                pool.submit(self._worker, name, networks[name].result) for name in worker_names
+            ]
             proxy_addresses = proxy.result()
-            worker_nodes = {name: future.result() for name, future in workers.items()}
+            addresses = [self._address(worker.result()) for worker in workers]
             self._evidence.event("containers-up")
-            addresses = dict(
-                zip(worker_names, pool.map(self._address, worker_nodes.values()), strict=True)
-            )
-            self.links.wait_up(READY_SECONDS)
-            for index, name in enumerate(worker_names, 1):
-                self._link(name, index, addresses[name], proxy_addresses)
-            container = head.result()
-            container.get_docker_client().start(container.get_wrapped_container())
-            node = self._watch("head", container.get_wrapped_container())
-            self._evidence.event("head-started")
-            target = f"{self._address(node) or 'head'}:{HTTP_PORT}"
-            self.links.create("head", f"{proxy_addresses['publish']}:{HTTP_PORT}", target)
+        self.links.wait_up(READY_SECONDS)
+        for index, address in enumerate(addresses, 1):
+            self._link(index, address, proxy_addresses)
+        # The head connects at once, so its links are there before it is.
+        head = self._head(networks["head"].result())
+        self._evidence.event("head-started")
+        target = f"{self._address(head) or 'head'}:{HTTP_PORT}"
+        self.links.create("head", f"{proxy_addresses['publish']}:{HTTP_PORT}", target)
 
-    def _link(self, name: str, index: int, address: str, proxy: dict[str, str]) -> None:
+    def _link(self, index: int, address: str, proxy: dict[str, str]) -> None:
         """A link that has proved itself: HELLO answered through it, then moved to the head.
 
         The links take turns at the port that the head's HTTP has later: each published port
         costs the engine a process and a handful of firewall rules.
         """
+        name = f"worker{index}"
         self.links.create(name, f"{proxy['publish']}:{HTTP_PORT}", f"{address}:{WORKER_PORT}")
         version = wait_hello("127.0.0.1", self._ports[HTTP_PORT], READY_SECONDS)
         self.links.move(name, f"{proxy['head']}:{LINK_PORT + index}")
@@ -228,29 +224,28 @@ class Topology:
             **kind,
         ).with_tmpfs_mount("/tmp", "size=64m")  # noqa: S108 - inside the container
 
-    def _worker(self, name: str, network: Future[Network]) -> Node:
+    def _worker(self, name: str, network: Callable[[], Network]) -> Node:
         limit = self.plan.worker_memory
         container = self._container(
             self.plan.image,
             self.plan.worker_command(),
-            network.result(),
+            network(),
             mem_limit=limit,
             memswap_limit=limit,
-        ).start()
-        return self._watch(name, container.get_wrapped_container())
+        )
+        return self._watch(name, container.start().get_wrapped_container())
 
-    def _head_container(self, network: Future[Network]) -> DockerContainer:
-        """The head, created but not started: it connects to its links at once."""
+    def _head(self, network: Network) -> Node:
         limit = self.plan.head_memory
-        head = self._container(
+        container = self._container(
             self.plan.image,
             self.plan.head_command(),
-            network.result(),
+            network,
             mem_limit=limit,
             memswap_limit=limit,
             volumes=[(str(self.plan.model.parent), MODELS, "ro")],
         )
-        return _create_only(head)
+        return self._watch("head", container.start().get_wrapped_container())
 
     def _proxy(self, networks: dict[str, Future[Network]]) -> dict[str, str]:
         """toxiproxy on all networks; its address on each.
@@ -328,17 +323,6 @@ def _gone() -> Iterator[None]:
         NotFound, APIError, requests.RequestException, OSError, ValueError, AttributeError
     ):
         yield
-
-
-def _create_only(container: DockerContainer) -> DockerContainer:
-    """`DockerContainer.start`, without starting the container."""
-    client: Any = container.get_docker_client()
-    start: Callable[[Any], None] = client.start
-    client.start = lambda _: None
-    try:
-        return container.start()
-    finally:
-        client.start = start
 
 
 def _unix(stamp: str) -> float:
