@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping
@@ -76,7 +77,8 @@ def print_run(run: Path, console: Console, verdicts: Mapping[Path, Verdict] | No
     found = rows(run, verdicts)
     for row in found:
         colour = COLOURS[row.verdict]
-        ran = row.ran.partition(",")[0]
+        # `b10338 (sdist, stands in for 74ce15741)`: the pin is in the case's id already.
+        ran = re.sub(r",.*\)", ")", row.ran)
         table.add_row(escape(row.id), f"[{colour}]{row.verdict}[/]", escape(row.reason), ran)
     if not console.is_terminal:
         console.width = max(console.width, PLAIN_WIDTH)

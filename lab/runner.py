@@ -66,7 +66,7 @@ class Runner:
         image = self._image(case.image)
         model = models.build(case.model)
         path = _copy_model(model.path, self.run / "models")
-        ran = _what_ran(case.image.pin, image["labels"])
+        ran = image["labels"]["rpclab.description"]
         toxiproxy = images.ensure_toxiproxy().id
         evidence.write(
             "case.json",
@@ -137,11 +137,6 @@ def _facts(case: Case) -> dict[str, Any]:
         "why": case.why,
         "lab": __version__,
     }
-
-
-def _what_ran(pin: str, labels: dict[str, str]) -> str:
-    """Which source and build really ran, e.g. `b10338 (sdist), for pin 74ce15741`."""
-    return f"b{labels['rpclab.build']} ({labels['rpclab.source']}), for pin {pin}"
 
 
 def _copy_model(path: Path, folder: Path) -> Path:
