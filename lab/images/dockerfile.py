@@ -26,7 +26,6 @@ def docker_build(
     title: str,
     progress: Progress,
     args: Mapping[str, str] | None = None,
-    options: tuple[str, ...] = (),
 ) -> list[str]:
     """Build `context` with `dockerfile` and tag the image.
 
@@ -39,7 +38,7 @@ def docker_build(
     command = [str(buildkit_cli()), "build", "--progress=plain", "-f", str(dockerfile), "-t", tag]
     command += [part for k, v in (args or {}).items() for part in ("--build-arg", f"{k}={v}")]
     command += [part for k, v in labels.items() for part in ("--label", f"{k}={v}")]
-    command += [*options, str(context)]
+    command += [str(context)]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file, progress.step(title) as update:
         last = collections.deque[str](maxlen=LAST_LINES)

@@ -40,7 +40,7 @@ def ensure(
     Args:
         source: `git` or `sdist`; without it an image that is there keeps its source, and a new
             one takes git where the upstream repository answers.
-        force: build even so, every step anew (the compiler cache stays).
+        force: build even so, and compile anew (the compiler cache stays).
 
     Raises:
         InputError: an unknown name, or a broken pin or variant file.
@@ -123,8 +123,8 @@ def _build(
             _context(recipe, tree, Path(folder)),
             tag=recipe.spec.tag,
             labels=labels,
-            args=recipe.arguments(tree),
-            options=("--no-cache",) if force else (),
+            # Not --no-cache: that would start a new compiler cache in place of the old one.
+            args=recipe.arguments(tree) | ({"FORCE": str(time.time())} if force else {}),
             log=paths.cache() / "logs" / f"{recipe.spec.name}.log",
             title=f"building {recipe.spec.name}",
             progress=progress,

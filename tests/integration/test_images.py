@@ -20,7 +20,15 @@ from docker.errors import ImageNotFound, NotFound
 
 from lab import engine, paths, sources
 from lab.errors import InputError, LabError
-from lab.images import ImageSpec, ensure, ensure_base, ensure_toxiproxy, toxiproxy, why_rebuild
+from lab.images import (
+    ImageSpec,
+    ensure,
+    ensure_base,
+    ensure_toxiproxy,
+    times,
+    toxiproxy,
+    why_rebuild,
+)
 from lab.images.dockerfile import docker_build
 from lab.images.listing import entries, entry
 from lab.images.pull import NotPulledError, pull
@@ -32,8 +40,10 @@ ARG BASE
 FROM ${BASE}
 ARG BUILD
 ARG COMMIT
+ARG FORCE
 COPY . /tree
-RUN --mount=type=cache,id=rpclab-ccache-test,target=/c echo "build $BUILD from $COMMIT" > /built
+RUN --mount=type=cache,id=rpclab-ccache-test,target=/c date >> /c/times && cp /c/times / \\
+ && echo "build $BUILD from $COMMIT" > /built
 """
 
 
@@ -49,7 +59,8 @@ class Recorder(Progress):
 
     @property
     def builds(self) -> list[str]:
-        return [line for line in self.said if line.startswith("building ") and ": " in line]
+        """Why each build was started; how long it took is said too, where it took long."""
+        return [line for line in self.said if re.match(r"building \S+: \D", line)]
 
 
 @pytest.fixture(scope="session")
@@ -177,6 +188,16 @@ def test_a_changed_tree_is_fetched_anew_for_a_build(spec: ImageSpec, tmp_path: P
     ensure(spec, force=True, progress=progress)
     assert file.read_text() == original
     assert any("was changed" in line for line in progress.said)
+
+
+def test_force_compiles_anew_and_keeps_the_compiler_cache(
+    spec: ImageSpec, client: docker.DockerClient
+) -> None:
+    first = _run(client, ensure(spec).ref, "cat", "/times")
+    forced = _run(client, ensure(spec, force=True).ref, "cat", "/times")
+    assert forced.startswith(first)
+    assert len(forced) > len(first)
+    assert str(times.of(spec.name, ensure(spec).labels["rpclab.key"])).endswith(" s")
 
 
 def test_a_variant_is_edited_and_its_edits_are_an_input(
