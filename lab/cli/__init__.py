@@ -39,12 +39,15 @@ def _before(version: bool = typer.Option(False, "--version", help="Print the ver
 
 def main() -> None:
     """Run the verb; every failure of the lab ends in its own exit code and no traceback."""
-    for verb in VERBS:
+    # Only the verb that is called for, where one is: the others' libraries take time to load.
+    for verb in [verb for verb in VERBS if verb in sys.argv[1:2]] or VERBS:
         app.command(name=verb)(import_module(f"lab.cli.{verb}").command)
     try:
         app(standalone_mode=True)
     except LabError as error:
-        Console(stderr=True).print(f"rpclab: {error}", style="red", markup=False, highlight=False)
+        Console(stderr=True).print(
+            f"rpclab: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)

@@ -12,7 +12,18 @@ from rich.console import Console
 
 from lab import engine, evidence, images, paths, report
 from lab.errors import Exit, InputError, LabError
+from lab.plugin import CaseItem
 from lab.scenario import Case, find, load_cases
+
+# pytest cannot rewrite the assertions of a package that runs it; the lab has none to rewrite.
+QUIET = (
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "addopts=",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
 
 
 def command(
@@ -50,14 +61,14 @@ def command(
         )
     if source not in (None, "git", "sdist"):
         raise InputError(f"unknown source {source!r}; allowed: git, sdist", where="--source")
-    cases = [case for file in files for case in load_cases(file)]
+    for file in files:
+        load_cases(file)  # a wrong file ends here, with nothing started
+    cases = _selected(files, only)
     engine.client().close()
-    _prepare(cases, only, source, console)
+    _prepare(cases, source, console)
 
     run = evidence.new_run(paths.runs(), "-".join(file.stem for file in files))
-    options = ["-v", "--no-header", "-p", "no:cacheprovider", "--tb=short", "-n", parallel]
-    # pytest cannot rewrite the assertions of a package that runs it; the lab has none to rewrite.
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-v", "--no-header", "--tb=short", "-n", parallel, *QUIET]
     options += ["-rN", "--rootdir", str(paths.PROJECT), "--rpclab-run", str(run)]
     options += ["-k", only] if only else []
     options += ["--rpclab-keep"] if keep else []
@@ -68,9 +79,31 @@ def command(
     raise typer.Exit(_exit_code(run, int(code)))
 
 
-def _prepare(cases: list[Case], only: str, source: str | None, console: Console) -> None:
+class _Selection:
+    """Asks pytest which cases `-k` chooses."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The items are those that are left after the deselection."""
+        self.cases = [item.case for item in session.items if isinstance(item, CaseItem)]
+
+
+def _selected(files: list[Path], only: str) -> list[Case]:
+    selection = _Selection()
+    options = ["--collect-only", "-p", "no:terminal", *QUIET, *(["-k", only] if only else [])]
+    code = pytest.main([*map(str, files), *options], plugins=[selection])
+    if code == pytest.ExitCode.USAGE_ERROR:
+        raise InputError(f"not an expression of pytest's -k: {only!r}", where="-k")
+    if not selection.cases:
+        raise InputError(f"no case matches {only!r}", where="-k", hint="`rpclab list REPORT`")
+    return selection.cases
+
+
+def _prepare(cases: list[Case], source: str | None, console: Console) -> None:
     """Images first, one build at a time: cases run side by side and must not wait for a build."""
-    specs = {case.image for case in cases if not case.needs and _may_match(case, only)}
+    specs = {case.image for case in cases if not case.needs}
     for spec in sorted(specs, key=lambda spec: spec.name):
         with console.status(f"image {spec.name}"):
             images.ensure(spec, source=source)
@@ -78,21 +111,11 @@ def _prepare(cases: list[Case], only: str, source: str | None, console: Console)
         images.ensure_toxiproxy()
 
 
-def _may_match(case: Case, only: str) -> bool:
-    """Whether `-k` may choose the case: a build too many costs time, one too few only order."""
-    words = only.replace("(", " ").replace(")", " ").split()
-    if not words or "or" in words or "not" in words:
-        return True
-    return all(word in case.id for word in words if word != "and")
-
-
 def _exit_code(run: Path, pytest_code: int) -> Exit:
     """From the verdicts; where pytest itself did not get through, from pytest."""
     verdicts = Counter(row.verdict for row in report.rows(run))
     if pytest_code == pytest.ExitCode.INTERRUPTED:
         return Exit.INTERRUPTED
-    if pytest_code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        raise InputError("no case matches", where="-k", hint="`rpclab list` names the cases")
     if verdicts["error"] or pytest_code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return Exit.ERROR
     if verdicts["fail"]:

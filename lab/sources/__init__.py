@@ -9,7 +9,7 @@ from lab.errors import InputError, LabError
 from lab.lock import only_one
 from lab.pins import Pin
 from lab.progress import Progress
-from lab.sources import git, sdist
+from lab.sources import git
 from lab.sources.tree import KINDS, Kind, Origin, Tree, cached, checked, store
 
 __all__ = ["KINDS", "Kind", "Origin", "Tree", "choose", "describe", "fetch", "known", "name_of"]
@@ -55,6 +55,10 @@ def fetch(pin: Pin, kind: Kind, progress: Progress) -> Tree:
         with progress.step(f"fetching the source {kind}-{name}") as update:
             if kind == "git":
                 return store(kind, name, lambda to: git.fetch(name, pin.commit, to, update))
+            # Imported where a download is due: it takes a third of a second, and each process of
+            # a run would pay it.
+            from lab.sources import sdist
+
             build = int(name)
             return store(kind, name, lambda to: sdist.fetch(build, to, update))
 
