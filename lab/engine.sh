@@ -26,6 +26,9 @@ wait_for_it() {
 answers && exit 0
 
 [ -z "${DOCKER_HOST:-}" ] || fail "DOCKER_HOST is $DOCKER_HOST, and nothing answers there"
+socket=/var/run/docker.sock
+[ -S $socket ] && [ ! -w $socket ] &&
+    fail "this user may not use $socket: 'sudo usermod -aG docker $(id -un)', then log in again"
 [ "${RPCLAB_NO_INSTALL:-0}" = 1 ] &&
     fail "none answers, and RPCLAB_NO_INSTALL=1 forbids installing one: install docker and start it"
 [ "$(id -u)" = 0 ] ||
