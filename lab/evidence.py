@@ -36,6 +36,12 @@ def new_run(root: Path, name: str) -> Path:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise InputError(
+                f"cannot keep evidence here: {error.strerror}",
+                where=str(root),
+                hint="name another directory with RPCLAB_RUNS",
+            ) from error
         return path
     raise InputError("a thousand runs in one second", where=str(root))
 
@@ -103,6 +109,14 @@ class Evidence:
             return []
         lines = file.read_text(encoding="utf-8").splitlines()
         return [cast(dict[str, Any], json.loads(line)) for line in lines if line.endswith("}")]
+
+    def has_log(self, node: str) -> bool:
+        """Whether a node's log is there, with the engine's timestamps in it unless it is empty."""
+        file = self.log_path(node)
+        if not file.is_file():
+            return False
+        lines = self.log(node)
+        return not lines or any(at for at, _ in lines)
 
     def log_path(self, node: str) -> Path:
         """Where a node's log is."""

@@ -42,7 +42,8 @@ def observe(case: Case, plan: Plan, ready: Ready, evidence: Evidence, *, keep: b
     with topology:
         if _wait_healthy(topology, case.budget, evidence):
             _work(topology, case, evidence)
-        _end(topology, case.budget, evidence)
+        if not keep:
+            _end(topology, case.budget, evidence)
         topology.snapshot()
     evidence.event("removed")
 
@@ -86,8 +87,10 @@ def _end(topology: Topology, budget: Budget, evidence: Evidence) -> None:
         topology.drain("head")
         _settle(topology)
         return
+    # A head that hangs is not asked: it would hang on, and its outcome is known.
+    hangs = any(event["event"] == "over-budget" for event in evidence.events())
     evidence.event("shutdown")
-    topology.kill("head", "SIGTERM")
+    topology.kill("head", "SIGKILL" if hangs else "SIGTERM")
     if not head.exited.wait(budget.shutdown):
         evidence.event("shutdown-over-budget", seconds=budget.shutdown)
         topology.kill("head", "SIGKILL")

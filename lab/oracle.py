@@ -73,7 +73,8 @@ def reference(
         outcome = classify(evidence)
         if outcome.outcome != "ok":
             raise LabError(
-                f"there is no reference: without RPC the outcome is {outcome.words()}",
+                f"there is no reference: without RPC the outcome is {outcome.words()}"
+                + (f": {outcome.line}" if outcome.line else ""),
                 where=str(evidence.path),
             )
         answers = evidence.read("answers.json")

@@ -89,6 +89,9 @@ def _classify(evidence: Evidence) -> Outcome:
         return Outcome(
             "error", reason="the evidence is incomplete: the lab was stopped in mid-case"
         )
+    ours = [name for name in nodes if name != "toxiproxy"]
+    if lost := [name for name in ours if not evidence.has_log(name)]:
+        return Outcome("error", reason=f"the evidence is incomplete: no log of {', '.join(lost)}")
     if starved := [name for name, state in nodes.items() if state["oom_killed"]]:
         return Outcome("error", node=starved[0], reason="killed at its memory limit")
 

@@ -59,6 +59,11 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: as many cases at once as cores and memory allow."""
+    return at_once()
+
+
+def at_once() -> int:
+    """How many cases this machine may run side by side."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     by_memory = psutil.virtual_memory().available // CASE_MEMORY
     return int(max(1, min((cores or 1) * CASES_PER_CORE, by_memory)))

@@ -32,10 +32,6 @@ STAGES = (
 """(name, from event, to event): what a case's time is made of."""
 
 
-PLAIN_WIDTH = 140
-"""Columns of a report that goes to a file or a pipe: no line of it breaks."""
-
-
 @dataclass(frozen=True)
 class RunRow:
     """One case of a run."""
@@ -45,6 +41,8 @@ class RunRow:
     reason: str
     ran: str
     path: Path
+    line: str | None
+    """The log line that matters most."""
 
 
 def rows(run: Path, verdicts: Mapping[Path, Verdict] | None = None) -> list[RunRow]:
@@ -65,7 +63,14 @@ def rows(run: Path, verdicts: Mapping[Path, Verdict] | None = None) -> list[RunR
                 "verdict.json", {"verdict": "error", "reason": "stopped in mid-case"}
             )
         found.append(
-            RunRow(case["id"], verdict["verdict"], verdict["reason"], case.get("ran", "-"), path)
+            RunRow(
+                case["id"],
+                verdict["verdict"],
+                verdict["reason"],
+                case.get("ran", "-"),
+                path,
+                verdict.get("line"),
+            )
         )
     return found
 
@@ -80,13 +85,37 @@ def print_run(run: Path, console: Console, verdicts: Mapping[Path, Verdict] | No
         # `b10338 (sdist, stands in for 74ce15741)`: the pin is in the case's id already.
         ran = re.sub(r",.*\)", ")", row.ran)
         table.add_row(escape(row.id), f"[{colour}]{row.verdict}[/]", escape(row.reason), ran)
-    if not console.is_terminal:
-        console.width = max(console.width, PLAIN_WIDTH)
     console.print(table)
     counts = Counter(row.verdict for row in found)
     console.print(", ".join(f"{counts[word]} {word}" for word in COLOURS), style="bold")
-    print_times(run, console)
+    if len(found) > 1:
+        print_times(run, console)
+    for row in found:
+        if row.verdict in ("fail", "error"):
+            print_trouble(row, console)
+        _print_kept(row, console)
     console.print(f"evidence: {run}", soft_wrap=True)
+
+
+def print_trouble(row: RunRow, console: Console) -> None:
+    """The three lines of a failed case: why, the log line that matters, where the rest is."""
+    lines = (row.reason, f"log: {row.line or '(no log line)'}", f"evidence: {row.path}")
+    console.print(f"{row.id}", style="bold", markup=False, highlight=False)
+    for line in lines:
+        console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_kept(row: RunRow, console: Console) -> None:
+    """What `--keep` left up, by name."""
+    for event in Evidence(row.path).events():
+        if event["event"] == "kept":
+            names = " ".join(event["containers"].values())
+            console.print(
+                f"kept: {row.id}: head at {event['head']}, containers {names} "
+                "(`rpclab clean --kept` removes them)",
+                markup=False,
+                soft_wrap=True,
+            )
 
 
 @dataclass(frozen=True)

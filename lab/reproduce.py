@@ -6,80 +6,118 @@ import json
 import shlex
 
 from lab.scenario import Case
+from lab.signatures import load_signatures
 from lab.topology import LINK_PORT, Plan
 from lab.workload import payload
 
 HTTP_PORT = 18080
 
+HEAD = """\
+#!/usr/bin/env bash
+# {id}
+# ran here: {ran}
+# expected: {expected}{note}
+#
+# usage: LLAMA_BIN=build/bin reproduce.sh [MODEL]
+# Exits 0 where this comes out as expected, 1 where it does not, 2 where it cannot run.
+set -u
+bin=${{LLAMA_BIN:?directory of llama-server and ggml-rpc-server}}
+model=${{1:-$(dirname "$0")/../models/{model}}}
+for file in "$bin/llama-server" "$bin/ggml-rpc-server" "$model"; do
+    [ -r "$file" ] || {{ echo "no such file: $file" >&2; exit 2; }}
+done
+out=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null' EXIT
+
+http() {{ # METHOD PATH [BODY]: bash itself speaks to the head
+    exec 3<>/dev/tcp/127.0.0.1/{port} || return 1
+    printf '%s %s HTTP/1.0\\r\\n' "$1" "$2" >&3
+    printf 'Content-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n%s' "${{#3}}" "$3" >&3
+    cat <&3
+}}
+"""
+
+TAIL = """\
+
+if kill -0 "$head" 2>/dev/null; then
+    ended=0; echo "the head lives"
+else
+    wait "$head"; ended=$?; echo "the head ended: exit $ended"
+fi
+echo "last lines of each node:"
+tail -n 4 "$out"/*.log
+{check}
+"""
+
 
 def script(case: Case, plan: Plan, ran: str) -> str:
     """The text of the script. `ran` says which source and build the case really ran."""
+    expect = case.expect
     ports = [LINK_PORT + i for i in range(1, plan.workers + 1)]
+    latency = f"\n# here each link also had {plan.latency_ms} ms of latency each way"
+    text = HEAD.format(
+        id=case.id,
+        ran=ran,
+        expected=", ".join(filter(None, (expect.outcome, expect.signature))),
+        note=latency if plan.latency_ms else "",
+        model=plan.model.name,
+        port=HTTP_PORT,
+    )
+    return "\n".join(
+        [text, *_nodes(plan, ports), *_requests(case), TAIL.format(check=_check(case))]
+    )
+
+
+def _nodes(plan: Plan, ports: list[int]) -> list[str]:
+    worker_args = shlex.join(plan.worker_args)
     args = " ".join(_on_loopback(arg, plan) for arg in plan.head_args)
     rpc = f"--rpc {','.join(f'127.0.0.1:{port}' for port in ports)} " if ports else ""
-    worker_args = shlex.join(plan.worker_args)
-    bodies = [
-        json.dumps(payload(case.workload, i) | {"stream": False})
-        for i in range(case.workload.requests)
-    ]
-    sends = [f"send {shlex.quote(body)}{' &' if case.workload.together else ''}" for body in bodies]
-    if case.workload.together:
-        sends = [f"{send} clients+=($!)" for send in sends] + ['wait "${clients[@]}"']
-    lines = [
-        "#!/usr/bin/env bash",
-        f"# {case.id}",
-        f"# ran here: {ran}",
-        f"# expected: {case.expect.outcome}"
-        + (f", {case.expect.signature}" if case.expect.signature else ""),
-    ]
-    if plan.latency_ms:
-        lines.append(f"# here each link also had {plan.latency_ms} ms of latency each way")
-    lines += [
-        "#",
-        "# usage: LLAMA_BIN=build/bin reproduce.sh [MODEL]",
-        "set -u",
-        "bin=${LLAMA_BIN:?directory of llama-server and ggml-rpc-server}",
-        f'model=${{1:-$(dirname "$0")/../models/{plan.model.name}}}',
-        "out=$(mktemp -d)",
-        "trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null' EXIT",
-        "",
-    ]
-    lines += [
-        f'"$bin/ggml-rpc-server" -H 127.0.0.1 -p {port} {worker_args} >"$out/worker{i}.log" 2>&1 &'
-        for i, port in enumerate(ports, 1)
-    ]
-    lines += [
+    return [
+        *(
+            f'"$bin/ggml-rpc-server" -H 127.0.0.1 -p {port} {worker_args} '
+            f'>"$out/worker{i}.log" 2>&1 &'
+            for i, port in enumerate(ports, 1)
+        ),
         "sleep 1",
         f'"$bin/llama-server" {rpc}-m "$model" --host 127.0.0.1 --port {HTTP_PORT} -lv 4 \\',
         f'    {args} >"$out/head.log" 2>&1 &',
         "head=$!",
         "",
-        "send() {",
-        f"    curl -s http://127.0.0.1:{HTTP_PORT}/completion -H 'Content-Type: application/json'"
-        ' -d "$1"',
-        "    echo",
-        "}",
-        "",
+    ]
+
+
+def _requests(case: Case) -> list[str]:
+    bodies = [
+        json.dumps(payload(case.workload, index) | {"stream": False})
+        for index in range(case.workload.requests)
+    ]
+    sends = [f"    http POST /completion {shlex.quote(body)}" for body in bodies]
+    if case.workload.together:
+        sends = [f"{send} & clients+=($!)" for send in sends] + ['    wait "${clients[@]}"']
+    return [
         "for _ in $(seq 600); do",
         '    kill -0 "$head" 2>/dev/null || break',
-        f"    curl -sf http://127.0.0.1:{HTTP_PORT}/health >/dev/null && break",
+        '    (http GET /health "") 2>/dev/null | grep -q "200 OK" && break',
         "    sleep 0.1",
         "done",
         'if kill -0 "$head" 2>/dev/null; then',
-        *[f"    {send}" for send in sends],
+        *sends,
+        "    echo",
         "    sleep 1",
         "fi",
-        "",
-        'if kill -0 "$head" 2>/dev/null; then',
-        '    echo "the head lives"',
-        "else",
-        '    wait "$head"; echo "the head ended: exit $?"',
-        "fi",
-        'echo "last lines of each node:"',
-        'tail -n 4 "$out"/*.log',
-        "",
     ]
-    return "\n".join(lines)
+
+
+def _check(case: Case) -> str:
+    """The exit code: whether the head ended as expected, with the expected line in some log."""
+    expect = case.expect
+    if expect.outcome == "ok":
+        return '[ "$ended" = 0 ]'
+    tests = [f'[ "$ended" = {expect.exit} ]' if expect.exit else '[ "$ended" != 0 ]']
+    if expect.signature:
+        pattern = shlex.quote(load_signatures()[expect.signature].pattern)
+        tests.append(f'grep -Eq {pattern} "$out"/*.log')
+    return " && ".join(tests)
 
 
 def _on_loopback(arg: str, plan: Plan) -> str:

@@ -78,7 +78,9 @@ class Runner:
         plan = self._plan(case, ready, path, evidence)
         evidence.write_text("reproduce.sh", reproduce.script(case, plan, ran))
         (evidence.path / "reproduce.sh").chmod(0o755)
-        if case.workers:
+        observe(case, plan, ready, evidence, keep=self._keep)
+        answers = evidence.read("answers.json", [])
+        if case.workers and answers and not any(answer["error"] for answer in answers):
             right = reference(
                 case,
                 image["id"],
@@ -87,7 +89,6 @@ class Runner:
                 lambda alone, its: self._observe_reference(alone, its, ready, path),
             )
             evidence.write("reference.json", right)
-        observe(case, plan, ready, evidence, keep=self._keep)
 
     def _observe_reference(self, case: Case, its: Evidence, ready: Ready, model: Path) -> None:
         its.write("case.json", _facts(case))

@@ -27,6 +27,18 @@ Phase = Literal["start", "load", "warmup", "prefill", "decode", "shutdown"]
 MAX_WORKERS = 16
 """llama.cpp's own limit on devices (GGML_SCHED_MAX_BACKENDS / LLAMA_MAX_DEVICES)."""
 
+LAB_ARGS = {
+    "--rpc": "use `workers`",
+    "-m": "use `model`",
+    "--model": "use `model`",
+    "--host": "the proxy must reach it",
+    "--port": "the proxy must reach it",
+    "-lv": "the phases are read from the log",
+    "--verbosity": "the phases are read from the log",
+    "--log-verbosity": "the phases are read from the log",
+}
+"""Arguments of the head that a scenario cannot give, and why."""
+
 OneOrMore = Annotated[list[str], Field(min_length=1)]
 
 
@@ -127,6 +139,11 @@ class Row(toml.Strict, strict=True):
             for key, value in data.items()
         }
 
+    @field_validator("args")
+    @classmethod
+    def _not_the_labs(cls, args: list[str]) -> list[str]:
+        return _free_args(args)
+
     @field_validator("pin")
     @classmethod
     def _pins(cls, names: list[str]) -> list[str]:
@@ -164,6 +181,11 @@ class Scenario(toml.Strict, strict=True):
     models: dict[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], dict[str, Any]] = {}
     """Models of this scenario only, by name; the standard ones are there anyway."""
     case: Annotated[list[Row], Field(min_length=1)]
+
+    @field_validator("args")
+    @classmethod
+    def _not_the_labs(cls, args: list[str]) -> list[str]:
+        return _free_args(args)
 
 
 @dataclass(frozen=True)
@@ -275,8 +297,17 @@ def _check_worker(node: str | None, workers: int, where: str) -> None:
         )
 
 
+def _free_args(args: list[str]) -> list[str]:
+    for arg in args:
+        if arg in LAB_ARGS:
+            raise ValueError(f"{arg} is set by the lab: {LAB_ARGS[arg]}")
+    return args
+
+
 def _all_known(kind: str, names: list[str], allowed: list[str]) -> list[str]:
     for name in names:
         if name not in allowed:
             raise ValueError(toml.unknown(kind, name, allowed))
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is listed twice")
     return names

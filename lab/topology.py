@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -111,6 +112,7 @@ class Topology:
     ) -> None:
         self.plan, self._client, self._evidence, self._keep = plan, client, evidence, keep
         self.nodes: dict[str, Node] = {}
+        self._name = f"rpclab-{uuid.uuid4().hex[:8]}"
         self.links: Links
         self._ports: dict[int, int] = {}
 
@@ -124,7 +126,8 @@ class Topology:
 
     def __exit__(self, *_: object) -> None:
         if self._keep:
-            self._evidence.event("kept", head=self.url)
+            names = {name: node.container.name for name, node in self.nodes.items()}
+            self._evidence.event("kept", head=self.url, containers=names)
             return
         self._remove()
 
@@ -151,7 +154,10 @@ class Topology:
         """How each node stands now; writes `nodes.json` and `inspect/`."""
 
         def look(node: Node) -> tuple[str, dict[str, Any]]:
-            data = self._client.api.inspect_container(node.container.id)
+            try:
+                data = self._client.api.inspect_container(node.container.id)
+            except NotFound:
+                raise LabError(f"the container of {node.name} was removed from outside") from None
             self._evidence.write(f"inspect/{node.name}.json", data)
             state = data["State"]
             return node.name, {
@@ -211,10 +217,11 @@ class Topology:
         return Network(docker_network_kw=kind).create()
 
     def _container(
-        self, image: str, command: list[str], network: Network, **kind: Any
+        self, name: str, image: str, command: list[str], network: Network, **kind: Any
     ) -> DockerContainer:
         return DockerContainer(
             image,
+            name=f"{self._name}-{name}",
             command=command,  # type: ignore[arg-type]  # the SDK takes a list as it is
             network=network,
             network_aliases=kind.pop("aliases", []),
@@ -227,6 +234,7 @@ class Topology:
     def _worker(self, name: str, network: Callable[[], Network]) -> Node:
         limit = self.plan.worker_memory
         container = self._container(
+            name,
             self.plan.image,
             self.plan.worker_command(),
             network(),
@@ -238,6 +246,7 @@ class Topology:
     def _head(self, network: Network) -> Node:
         limit = self.plan.head_memory
         container = self._container(
+            "head",
             self.plan.image,
             self.plan.head_command(),
             network,
@@ -256,6 +265,7 @@ class Topology:
         plan = self.plan
         ports = (CONTROL_PORT, HTTP_PORT)
         proxy = self._container(
+            "toxiproxy",
             plan.toxiproxy,
             ["-host", "toxiproxy", "-port", str(CONTROL_PORT), "-proxy-metrics"],
             networks["publish"].result(),

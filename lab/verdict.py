@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from lab import toml
+from lab.errors import InputError
 from lab.evidence import Evidence
 from lab.outcome import Outcome, classify
 from lab.scenario import Expect
@@ -45,14 +46,20 @@ def judge_evidence(evidence: Evidence) -> tuple[Outcome, Verdict]:
     """Classify and judge a case from its evidence alone. Writes nothing.
 
     Raises:
-        InputError: `case.json` is not what this version of the lab writes.
+        InputError: the evidence is not what this version of the lab writes.
     """
-    case = evidence.read("case.json")
-    if case.get("skip"):
-        return Outcome("skip"), Verdict("skip", case["skip"])
-    outcome = classify(evidence)
-    expect = toml.validate(case["expect"], Expect, f"{evidence.path / 'case.json'}: expect")
-    return outcome, judge(outcome, expect)
+    try:
+        case = evidence.read("case.json")
+        if case.get("skip"):
+            return Outcome("skip"), Verdict("skip", case["skip"])
+        outcome = classify(evidence)
+        expect = case["expect"]
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OSError) as error:
+        raise InputError(
+            f"the evidence is damaged: {type(error).__name__}: {error}", where=str(evidence.path)
+        ) from error
+    where = f"{evidence.path / 'case.json'}: expect"
+    return outcome, judge(outcome, toml.validate(expect, Expect, where))
 
 
 def record(evidence: Evidence, outcome: Outcome, verdict: Verdict) -> None:

@@ -5,9 +5,8 @@ import sys
 from importlib import import_module
 
 import typer
-from rich.console import Console
 
-from lab import __version__, engine, sweep
+from lab import __version__, engine, sweep, terminal
 from lab.errors import Exit, LabError, NoEngineError
 
 VERBS = ("doctor", "images", "models", "list", "run", "judge", "diff", "clean")
@@ -26,11 +25,15 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _before(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+def _before(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version."),
+) -> None:
     if version:
         print(__version__)
         raise typer.Exit
-    if {"-h", "--help"} & set(sys.argv):
+    # `clean` sweeps by itself, and counts.
+    if {"-h", "--help"} & set(sys.argv) or context.invoked_subcommand == "clean":
         return
     # Whatever the verb: what a lab left that died together with its guard goes now.
     with contextlib.suppress(NoEngineError):
@@ -45,7 +48,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except LabError as error:
-        Console(stderr=True).print(
+        terminal.err().print(
             f"rpclab: {error}", style="red", markup=False, highlight=False, soft_wrap=True
         )
         sys.exit(error.exit_code)

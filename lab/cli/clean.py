@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from lab import engine, sweep
+from lab import engine, sweep, terminal
 
 
 def command(
@@ -18,4 +17,4 @@ def command(
     Those of a lab that is still at work stay, and so do images, caches and evidence.
     """
     count = sweep.sweep_stale(engine.client(), kept=kept)
-    Console().print(f"removed: {count} containers, networks and volumes")
+    terminal.out().print(f"removed: {count} containers, networks and volumes")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lab import terminal
 from lab.errors import InputError
 from lab.evidence import Evidence
 from lab.outcome import classify
@@ -33,9 +33,9 @@ def command(
     table = Table("", one.name, other.name, box=None, pad_edge=False)
     for key in dict.fromkeys([*left, *right]):
         if left.get(key) != right.get(key):
-            cells = (key, left.get(key, "-"), right.get(key, "-"))
+            cells = (key, left.get(key), right.get(key))
             table.add_row(*(escape(_text(cell)) for cell in cells))
-    console = Console()
+    console = terminal.out()
     if not table.row_count:
         console.print("no difference")
         return
@@ -59,6 +59,8 @@ def _flat(path: Path) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "-"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from lab import terminal
 from lab.checks import Check, run_checks
 from lab.errors import Exit
 
@@ -25,7 +25,7 @@ def command(
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
     else:
-        Console(highlight=False).print(_table(checks))
+        terminal.out().print(_table(checks))
     if not next(check for check in checks if check.name == "engine").ok:
         raise typer.Exit(Exit.NO_ENGINE)
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from lab import terminal
 from lab.errors import InputError
 from lab.images import ensure, ensure_toxiproxy
 from lab.images.listing import Entry, entries, entry, parse, used
@@ -65,4 +65,4 @@ def _show(found: list[Entry], as_json: bool) -> None:
             "" if item.megabytes is None else str(item.megabytes),
             str(item.time or ""),
         )
-    Console(highlight=False).print(table)
+    terminal.out().print(table)

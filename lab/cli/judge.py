@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from lab import report
+from lab import report, terminal
 from lab.errors import Exit, InputError
 from lab.evidence import Evidence, case_dirs
 from lab.verdict import Verdict, judge_evidence, record
@@ -29,7 +28,7 @@ def command(
     Says which verdicts changed, and leaves the evidence as it is unless told to write. A better
     classifier re-judges history.
     """
-    console = Console(record=svg is not None, width=report.PLAIN_WIDTH if svg else None)
+    console = terminal.out(record=svg is not None)
     found = list(case_dirs(run))
     if not found:
         raise InputError("no case in it (no case.json)", where=str(run), hint="name runs/<run>")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from lab import paths
+from lab import paths, terminal
 from lab.scenario import Scenario, find, load_cases
 from lab.toml import load
 
@@ -19,11 +19,11 @@ def command(
     ] = None,
 ) -> None:
     """List scenarios, or the cases of some with what must happen. Checks the files too."""
-    console = Console()
+    console = terminal.out()
     if not scenarios:
         table = Table("scenario", "cases", "title", box=None, pad_edge=False)
         for file in sorted(paths.SCENARIOS.glob("*.toml")):
-            table.add_row(file.stem, str(len(load_cases(file))), load(file, Scenario).title)
+            table.add_row(file.stem, str(len(load_cases(file))), escape(load(file, Scenario).title))
         console.print(table)
         return
     for name in scenarios:

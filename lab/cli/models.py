@@ -6,10 +6,9 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from lab import models
+from lab import models, terminal
 from lab.errors import InputError
 from lab.toml import unknown
 
@@ -58,7 +57,7 @@ def _show(built: dict[str, models.Model]) -> None:
         structure = model.spec.params.structure()
         size = f"{model.size / 1e6:.1f}"
         table.add_row(name, str(model.layers), structure, size, model.sha256[:12])
-    console = Console(highlight=False)
+    console = terminal.out()
     console.print(table)
     for folder in sorted({model.path.parent for model in built.values()}):
         console.print(

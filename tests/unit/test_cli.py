@@ -122,6 +122,25 @@ def test_an_error_of_the_console_script_is_no_traceback(tmp_path: Path) -> None:
 # --- list -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["-n", "zero"], "-n: not a number of cases: 'zero'; allowed: auto, 1, 2, ..."),
+        (["-n", "-3"], "-n: not a number of cases"),
+        (["-k", "no-such-case"], "-k: no case matches 'no-such-case'"),
+        (["-k", "((("], "-k: not an expression of pytest's -k"),
+        (["--source", "svn"], "--source: unknown source 'svn'"),
+    ],
+)
+def test_a_wrong_argument_of_run_ends_before_anything_starts(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], message: str
+) -> None:
+    monkeypatch.setenv("RPCLAB_RUNS", str(tmp_path / "runs"))
+    done = lab("run", "28047", *args)
+    assert (done.code, message in done.err) == (Exit.INPUT, True), done.err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_list_names_the_scenarios_or_their_cases(lab: Lab) -> None:
     assert "28047" in lab("list").out
     out = lab("list", "28047").out.splitlines()
@@ -142,6 +161,28 @@ def test_judging_a_finished_run_needs_no_engine(lab: Lab, run: Path) -> None:
 
 def test_a_case_can_be_judged_alone(lab: Lab, run: Path) -> None:
     assert "1 pass, 0 fail" in lab("judge", run / OK_CASE).out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("case.json", b"[]", Exit.INPUT),
+        ("nodes.json", b"[]", Exit.INPUT),
+        ("nodes.json", b"[1]", Exit.INPUT),
+        ("events.jsonl", b"\xff\xfe", Exit.INPUT),
+        ("answers.json", b"[{}]", Exit.INPUT),
+        ("logs/head.log", b"\x00\xff" * 99, Exit.ERROR),
+        ("logs/head.log", None, Exit.ERROR),
+    ],
+)
+def test_damaged_evidence_is_never_a_verdict_on_llama_cpp(
+    lab: Lab, run: Path, name: str, content: bytes | None, code: Exit
+) -> None:
+    file = run / OK_CASE / name
+    file.unlink() if content is None else file.write_bytes(content)
+    done = lab("judge", run / OK_CASE)
+    assert done.code == code
+    assert "Traceback" not in done.err
 
 
 def test_judging_says_which_verdicts_changed_and_writes_nothing(lab: Lab, run: Path) -> None:

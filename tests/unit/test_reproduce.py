@@ -1,8 +1,11 @@
 """`reproduce.sh`: plain bash, plain binaries, everything on loopback."""
 
+import json
 import os
 import shlex
+import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import psutil
 import pytest
 from made_case import case
 
-from lab.reproduce import script
+from lab.reproduce import HTTP_PORT, script
 from lab.scenario import Case, Workload
 from lab.topology import Plan
 
@@ -65,9 +68,9 @@ def test_the_script_says_what_it_is() -> None:
 def test_each_worker_has_its_port_and_the_head_knows_them_all(workers: int) -> None:
     lines = text_of(case(workers=workers)).splitlines()
     ports = [50050 + number for number in range(1, workers + 1)]
-    started = [line.split(" -p ")[1].split()[0] for line in lines if "/ggml-rpc-server" in line]
+    started = [line.split(" -p ")[1].split()[0] for line in lines if line.startswith('"$bin/ggml-')]
     assert started == [str(port) for port in ports]
-    head = next(line for line in lines if '/llama-server"' in line)
+    head = next(line for line in lines if line.startswith('"$bin/llama-server'))
     if workers:
         assert f"--rpc {','.join(f'127.0.0.1:{port}' for port in ports)} -m" in head
     else:
@@ -86,12 +89,35 @@ def test_a_tensor_override_names_the_endpoint_on_loopback() -> None:
     assert shlex.quote("blk.1.*=RPC0[127.0.0.1:50051],blk.11.*=RPC10[127.0.0.1:50061]") in text
 
 
-def fake_binaries(folder: Path, server: str) -> None:
-    """`llama-server`, `ggml-rpc-server` and `curl` that write down how they were called."""
+SERVER = """
+import http.server, os, sys
+class Head(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.answer(b"{}")
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open("asked", "ab") as file:
+            file.write(body + b"\\n")
+        self.answer(b'{"content": "x"}')
+    def answer(self, body):
+        self.send_response(200); self.end_headers(); self.wfile.write(body)
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Head).serve_forever()
+"""
+
+
+def fake_binaries(folder: Path, server: str | None = None) -> int:
+    """`llama-server` and `ggml-rpc-server` that write down how they were called; the HTTP port.
+
+    `server` is what the head does after that; by default it answers each request.
+    """
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = int(sock.getsockname()[1])
+    (folder / "server.py").write_text(SERVER, encoding="utf-8")
+    (folder / "model.gguf").touch()
     for name, then in {
-        "llama-server": server,
+        "llama-server": server or f"exec {sys.executable} server.py {port}",
         "ggml-rpc-server": "exec sleep 20",
-        "curl": "",
         # The script waits for nobody here.
         "sleep": '[ "$1" = 20 ] && exec /bin/sleep 20; /bin/sleep 0.05',
     }.items():
@@ -102,13 +128,14 @@ def fake_binaries(folder: Path, server: str) -> None:
             encoding="utf-8",
         )
         path.chmod(0o755)
+    return port
 
 
-def run(folder: Path, wanted: Case) -> str:
+def run(folder: Path, wanted: Case, port: int) -> subprocess.CompletedProcess[str]:
     path = folder / "reproduce.sh"
-    path.write_text(text_of(wanted), encoding="utf-8")
-    done = subprocess.run(
-        ["bash", path, "/my/model.gguf"],
+    path.write_text(text_of(wanted).replace(str(HTTP_PORT), str(port)), encoding="utf-8")
+    return subprocess.run(
+        ["bash", path, folder / "model.gguf"],
         env={
             "PATH": f"{folder}:{os.environ['PATH']}",
             "LLAMA_BIN": str(folder),
@@ -116,40 +143,64 @@ def run(folder: Path, wanted: Case) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=30,
         check=False,
     )
-    return done.stdout
 
 
 def test_arguments_reach_the_binaries_word_by_word(tmp_path: Path) -> None:
-    fake_binaries(tmp_path, "exec sleep 20")
-    out = run(tmp_path, CASES["quoted"])
-    assert "the head lives" in out
+    done = run(tmp_path, CASES["quoted"], fake_binaries(tmp_path))
+    assert "the head lives" in done.stdout
     args = (tmp_path / "llama-server.args").read_text(encoding="utf-8").splitlines()
-    assert args[:4] == ["--rpc", "127.0.0.1:50051,127.0.0.1:50052", "-m", "/my/model.gguf"]
+    assert args[:3] == ["--rpc", "127.0.0.1:50051,127.0.0.1:50052", "-m"]
     assert args[-4:] == ["-ot", "blk\\.[0-3]\\..*=RPC0[127.0.0.1:50051]", "--alias", "it's $HOME"]
-    asked = (tmp_path / "curl.args").read_text(encoding="utf-8")
-    assert '"n_predict": 16' in asked
+    (asked,) = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
+    assert json.loads(asked)["n_predict"] == 16
 
 
 def test_many_requests_at_once_are_all_sent(tmp_path: Path) -> None:
-    fake_binaries(tmp_path, "exec sleep 20")
-    assert "the head lives" in run(tmp_path, CASES["many at once"])
-    asked = (tmp_path / "curl.args").read_text(encoding="utf-8")
-    assert asked.count('"n_predict": 4') == 4
+    run(tmp_path, CASES["many at once"], fake_binaries(tmp_path))
+    asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(body)["n_predict"] for body in asked] == [4] * 4
+
+
+CRASH = 'echo "{}" >&2; exit {}'
+LINE = "[create_node] invalid data ptr"
+
+
+@pytest.mark.parametrize(
+    ("server", "code"),
+    [
+        (CRASH.format(LINE, 134), 0),
+        (CRASH.format("something else", 134), 1),
+        (CRASH.format(LINE, 0), 1),
+        (None, 1),
+    ],
+    ids=["as expected", "another signature", "another exit code", "no crash"],
+)
+def test_the_exit_code_says_whether_it_came_out_as_expected(
+    tmp_path: Path, server: str | None, code: int
+) -> None:
+    done = run(tmp_path, case(), fake_binaries(tmp_path, server))
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 def test_a_head_that_dies_is_told_with_its_exit_code(tmp_path: Path) -> None:
-    fake_binaries(tmp_path, 'echo "Remote RPC server crashed" >&2; exit 134')
-    out = run(tmp_path, case())
+    port = fake_binaries(tmp_path, CRASH.format("Remote RPC server crashed", 134))
+    out = run(tmp_path, case(), port).stdout
     assert "the head ended: exit 134" in out
     assert "Remote RPC server crashed" in out
 
 
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    port = fake_binaries(tmp_path)
+    (tmp_path / "ggml-rpc-server").unlink()
+    done = run(tmp_path, case(), port)
+    assert (done.returncode, "ggml-rpc-server" in done.stderr) == (2, True)
+
+
 def test_no_node_outlives_the_script(tmp_path: Path) -> None:
-    fake_binaries(tmp_path, "exec sleep 20")
-    run(tmp_path, case())
+    run(tmp_path, case(), fake_binaries(tmp_path))
     for name, count in (("llama-server", 1), ("ggml-rpc-server", 2)):
         pids = (tmp_path / f"{name}.pid").read_text(encoding="utf-8").split()
         assert len(pids) == count

@@ -289,6 +289,7 @@ CONTRADICTIONS: list[Broken] = [
         "case.0.expect.node",
         "worker7 does not exist in a case with 2 worker(s)",
     ),
+    ('"ok" }', '"ok" }\nargs = ["--port", "1"]', "case.1.args", "--port is set by the lab"),
     ('node = "head"', 'node = "worker0"', "case.0.expect.node", "worker0 does not exist"),
     (
         '"worker2"',
