@@ -71,7 +71,7 @@ def test_every_flavour_has_what_a_build_needs() -> None:
         assert (paths.IMAGES / flavour / "Dockerfile.dockerignore").is_file()
         # It would pull a frontend from a hub.
         assert "# syntax=" not in text
-        assert all(f"ARG {name}" in text for name in ("BASE", "BUILD", "COMMIT"))
+        assert all(f"ARG {name}" in text for name in ("BASE", "BUILD", "COMMIT", "FORCE"))
     assert used() == [ImageSpec(pin) for pin in ("74ce15741", "f1793c1c4", "1548a240e")]
 
 
