@@ -12,6 +12,7 @@ from pathlib import Path
 import docker
 import psutil
 import requests
+from docker.errors import DockerException
 
 from lab import engine, paths
 from lab.errors import LabError, NoEngineError
@@ -23,7 +24,6 @@ DISK_GB = 15
 """Five pins, their sources and a compiler cache."""
 
 MEMORY_GB = 4
-HUB = "https://hub/v2/"
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,13 @@ def _sdist() -> Check:
 
 def _hub() -> Check:
     try:
-        # 401, "who are you?", is the answer of a hub that can be used.
-        there = requests.get(HUB, timeout=5).status_code in (200, 401)
-    except requests.RequestException:
+        # The engine asks the hub that it is set to, with its own mirrors and certificates.
+        engine.client(timeout=10).images.get_registry_data(base.SOURCE)
+        there = True
+    except (LabError, DockerException, requests.RequestException):
         there = False
     advice = f"images are made here; or set {base.VARIABLE} and {toxiproxy.VARIABLE} to a mirror's"
-    return _reachable("image hub", HUB, there, advice)
+    return _reachable("image hub", f"the engine's hub, for {base.SOURCE},", there, advice)
 
 
 def _reachable(name: str, what: str, there: bool, advice: str) -> Check:

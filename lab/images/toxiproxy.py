@@ -23,6 +23,7 @@ from lab.progress import Progress
 VERSION = "2.12.0"
 TAG = f"rpclab/toxiproxy:{VERSION}"
 SOURCE = f"shopify/toxiproxy:{VERSION}"
+"""On whatever hub the engine asks; one that does not have it is as good as none."""
 VARIABLE = "RPCLAB_TOXIPROXY_IMAGE"
 
 MODULE = "github.com/Shopify/toxiproxy/v2"
