@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import docker
 import httpx
 
+from lab.case import Case
 from lab.evidence import Evidence
 from lab.phase import phase_of, starts
-from lab.scenario import Budget, Case
+from lab.scenario import Budget
 from lab.topology import Plan, Topology
 from lab.workload import Requests
 
@@ -19,26 +19,17 @@ SETTLE_SECONDS = 1.0
 """After the head died, how long its worker may take to die of the same cause."""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """What a case needs before it can run."""
-
-    client: docker.DockerClient
-    image: str
-    toxiproxy: str
-
-
-def observe(case: Case, plan: Plan, ready: Ready, evidence: Evidence, *, keep: bool) -> None:
+def observe(
+    case: Case, plan: Plan, client: docker.DockerClient, evidence: Evidence, *, keep: bool
+) -> None:
     """Run the case once. Crashes and hangs are observations, not exceptions.
 
     Raises:
         LabError, docker errors: the lab itself failed.
     """
-    endpoint = {"head": plan.head_command()}
-    workers = {f"worker{i}": plan.worker_command() for i in range(1, plan.workers + 1)}
-    evidence.write("commands.json", endpoint | workers)
+    evidence.write("commands.json", plan.commands())
     evidence.event("begin")
-    topology = Topology(ready.client, plan, evidence, keep=keep)
+    topology = Topology(client, plan, evidence, keep=keep)
     with topology:
         if _wait_healthy(topology, case.budget, evidence):
             _work(topology, case, evidence)

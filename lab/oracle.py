@@ -12,10 +12,11 @@ from typing import Any
 from filelock import FileLock
 
 from lab import paths
+from lab.case import Case
 from lab.errors import LabError
 from lab.evidence import Evidence
 from lab.outcome import classify
-from lab.scenario import Case, Link, Workload
+from lab.scenario import RPC, Link, Workload
 
 PLACEMENT = {
     "-ts": 1,
@@ -32,19 +33,33 @@ PLACEMENT = {
     "--no-kv-offload": 0,
     "-np": 1,
     "--parallel": 1,
+    "--n-cpu-moe": 1,
+    "-ncmoe": 1,
+    RPC: 0,
 }
 """Flags that say where or how many at once, not what to compute, and how many values each takes.
 They mean nothing without workers, and the reference answers one request after another."""
 
-Observe = Callable[[Case, Evidence], None]
+Observe = Callable[[Evidence], None]
+
+PLAIN = "cpu"
+"""The flavour that references are computed with."""
+
+
+def compared(case: Case) -> bool:
+    """Whether the answers of a case are held against a reference: all but a reference itself."""
+    return bool(case.workers) or case.head.flavour != PLAIN
 
 
 def reference_case(case: Case) -> Case:
-    """The case without RPC, faults and company."""
+    """The case on one machine's processor: no RPC, no other device, no faults, no company."""
     return dataclasses.replace(
         case,
         id=f"{case.id} reference",
-        workers=0,
+        head=dataclasses.replace(case.head, flavour=PLAIN),
+        workers=(),
+        draft=None,
+        env={},
         args=(*_without_placement(case.args), "-np", "1"),
         link=Link(),
         workload=Workload(**{**case.workload.model_dump(), "together": False}),
@@ -52,14 +67,13 @@ def reference_case(case: Case) -> Case:
 
 
 def reference(
-    case: Case, image_id: str, model_sha: str, run: Path, observe: Observe
+    alone: Case, image_id: str, model_sha: str, run: Path, observe: Observe
 ) -> list[dict[str, Any]]:
-    """The reference answers of a case, from the cache or from one run without RPC.
+    """The answers of a reference case, from the cache or from one run.
 
     Raises:
-        LabError: the run without RPC did not answer, so nothing can be said about RPC.
+        LabError: the run did not answer, so nothing can be said about RPC.
     """
-    alone = reference_case(case)
     what = [image_id, model_sha, alone.workload.model_dump(exclude={"tolerance"}), alone.args]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
     file = paths.cache() / "references" / f"{key}.json"
@@ -69,7 +83,7 @@ def reference(
             answers: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
             return answers
         evidence = Evidence.create(run / "references", key)
-        observe(alone, evidence)
+        observe(evidence)
         outcome = classify(evidence)
         if outcome.outcome != "ok":
             raise LabError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +12,8 @@ from lab import paths, toml
 from lab.errors import InputError
 
 ID_LENGTH = 9
+BUILD = r"b\d{4,6}"
+"""A build's name, and the tag that upstream gives to it. Too short for a hash."""
 
 
 class Sdist(toml.Strict):
@@ -21,15 +24,28 @@ class Sdist(toml.Strict):
 
 
 class Pin(toml.Strict):
-    """One commit, what it stands for, and what may stand in for it."""
+    """One commit, what it stands for, and what may stand in for it.
 
-    id: Annotated[str, Field(pattern=rf"^[0-9a-f]{{{ID_LENGTH}}}$")]
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{9,40}$")]
+    Named by the first 9 characters of its hash; or by a build, `b10724`, which needs no more.
+    """
+
+    id: Annotated[str, Field(pattern=rf"^([0-9a-f]{{{ID_LENGTH}}}|{BUILD})$")]
+    commit: Annotated[str, Field(pattern=rf"^([0-9a-f]{{9,40}}|{BUILD})$")]
+    """A hash, or a build's tag."""
     build: Annotated[str, Field(pattern=r"^b\d+(\.\.b\d+)?$")]
     role: Literal["affected", "fixed"]
     about: Annotated[str, Field(min_length=1)]
     used: Annotated[bool, Field(strict=True)] = False
     sdist: Sdist | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_build_says_it_all(cls, data: dict[str, Any]) -> dict[str, Any]:
+        name = str(data["id"])
+        if not re.fullmatch(BUILD, name):
+            return data
+        sdist = {"build": int(name[1:]), "why": "the same build"}
+        return {"commit": name, "build": name, "sdist": sdist, **data}
 
     @model_validator(mode="after")
     def _id_is_the_short_hash(self) -> Pin:

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from lab import evidence, paths
+from lab.case import Case, load_cases
 from lab.errors import LabError
 from lab.runner import Runner
-from lab.scenario import Case, load_cases
 
 CASE_MEMORY = 1 << 30
 """Bytes of memory that a case of tiny models may need: five workers, a head and the lab."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 
-from lab.scenario import Case
+from lab.case import Case
+from lab.images import ImageSpec
+from lab.oracle import PLAIN
 from lab.signatures import load_signatures
-from lab.topology import LINK_PORT, Plan
+from lab.topology import LINK_PORT, Plan, head_args
 from lab.workload import payload
 
 HTTP_PORT = 18080
@@ -53,13 +55,19 @@ tail -n 4 "$out"/*.log
 def script(case: Case, plan: Plan, ran: str) -> str:
     """The text of the script. `ran` says which source and build the case really ran."""
     expect = case.expect
-    ports = [LINK_PORT + i for i in range(1, plan.workers + 1)]
-    latency = f"\n# here each link also had {plan.latency_ms} ms of latency each way"
+    ports = [LINK_PORT + i for i in range(1, len(plan.workers) + 1)]
+    notes = [
+        f"{name} ran the flavour {spec.flavour} (images/{spec.flavour}/Dockerfile)"
+        for name, spec in [("head", case.head), *_named(case)]
+        if spec.flavour != PLAIN
+    ]
+    if plan.latency_ms:
+        notes.append(f"each link also had {plan.latency_ms} ms of latency each way")
     text = HEAD.format(
         id=case.id,
         ran=ran,
         expected=", ".join(filter(None, (expect.outcome, expect.signature))),
-        note=latency if plan.latency_ms else "",
+        note="".join(f"\n# here {note}" for note in notes),
         model=plan.model.name,
         port=HTTP_PORT,
     )
@@ -68,18 +76,23 @@ def script(case: Case, plan: Plan, ran: str) -> str:
     )
 
 
+def _named(case: Case) -> list[tuple[str, ImageSpec]]:
+    return [(f"worker{i}", spec) for i, spec in enumerate(case.workers, 1)]
+
+
 def _nodes(plan: Plan, ports: list[int]) -> list[str]:
-    worker_args = shlex.join(plan.worker_args)
-    args = " ".join(_on_loopback(arg, plan) for arg in plan.head_args)
-    rpc = f"--rpc {','.join(f'127.0.0.1:{port}' for port in ports)} " if ports else ""
+    rpc = ",".join(f"127.0.0.1:{port}" for port in ports)
+    args = " ".join(_on_loopback(arg, plan) for arg in head_args(plan, rpc))
+    draft = f'-md "$(dirname "$model")/{plan.draft.name}" ' if plan.draft else ""
     return [
+        *(f"export {name}={shlex.quote(value)}" for name, value in plan.env.items()),
         *(
-            f'"$bin/ggml-rpc-server" -H 127.0.0.1 -p {port} {worker_args} '
+            f'"$bin/ggml-rpc-server" -H 127.0.0.1 -p {port} {shlex.join(worker.args)} '
             f'>"$out/worker{i}.log" 2>&1 &'
-            for i, port in enumerate(ports, 1)
+            for i, (port, worker) in enumerate(zip(ports, plan.workers, strict=True), 1)
         ),
         "sleep 1",
-        f'"$bin/llama-server" {rpc}-m "$model" --host 127.0.0.1 --port {HTTP_PORT} -lv 4 \\',
+        f'"$bin/llama-server" -m "$model" {draft}--host 127.0.0.1 --port {HTTP_PORT} -lv 4 \\',
         f'    {args} >"$out/head.log" 2>&1 &',
         "head=$!",
         "",

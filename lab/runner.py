@@ -6,18 +6,21 @@ import json
 import os
 import shutil
 import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from lab import __version__, engine, hosts, images, models, owner, reproduce, sweep
+from lab import __version__, engine, hosts, images, models, owner, paths, reproduce, sweep
+from lab.case import Case
 from lab.evidence import Evidence
+from lab.flavours import load_flavour
 from lab.guard import Guard
-from lab.observe import Ready, observe
-from lab.oracle import reference
-from lab.scenario import Case
-from lab.topology import Plan
+from lab.observe import observe
+from lab.oracle import compared, reference, reference_case
+from lab.topology import NodePlan, Plan
 from lab.verdict import Verdict, judge_evidence, record
 
 
@@ -63,49 +66,60 @@ class Runner:
         return verdict, evidence.path
 
     def _observe(self, case: Case, evidence: Evidence, facts: dict[str, Any]) -> None:
-        image = self._image(case.image)
-        model = models.build(case.model)
-        path = _copy_model(model.path, self.run / "models")
-        ran = image["labels"]["rpclab.description"]
+        found = {spec: self._image(spec) for spec in sorted(case.images)}
+        model, path = self._model(case.model)
+        draft = self._model(case.draft)[1] if case.draft else None
         toxiproxy = images.ensure_toxiproxy().id
+        ran = _ran(case, found)
         evidence.write(
             "case.json",
             facts
-            | {"ran": ran, "image": image, "toxiproxy": toxiproxy}
+            | {"ran": ran, "image": found[case.head], "toxiproxy": toxiproxy}
+            | {"worker_images": [found[spec] for spec in case.workers]}
             | {"model": {"name": case.model_name, "file": path.name, "sha256": model.sha256}},
         )
-        ready = Ready(self._client, image["id"], toxiproxy)
-        plan = self._plan(case, ready, path, evidence)
+        ready = _Ready({spec: data["id"] for spec, data in found.items()}, toxiproxy, path, draft)
+        plan = self._plan(case, ready, evidence)
         evidence.write_text("reproduce.sh", reproduce.script(case, plan, ran))
         (evidence.path / "reproduce.sh").chmod(0o755)
-        observe(case, plan, ready, evidence, keep=self._keep)
+        observe(case, plan, self._client, evidence, keep=self._keep)
         answers = evidence.read("answers.json", [])
-        if case.workers and answers and not any(answer["error"] for answer in answers):
+        if compared(case) and answers and not any(answer["error"] for answer in answers):
+            alone = reference_case(case)
+            image = self._image(alone.head)["id"]
+            ready = _Ready({alone.head: image}, toxiproxy, path, None)
             right = reference(
-                case,
-                image["id"],
+                alone,
+                image,
                 model.sha256,
                 self.run,
-                lambda alone, its: self._observe_reference(alone, its, ready, path),
+                lambda its: self._observe_reference(alone, its, ready),
             )
             evidence.write("reference.json", right)
 
-    def _observe_reference(self, case: Case, its: Evidence, ready: Ready, model: Path) -> None:
+    def _observe_reference(self, case: Case, its: Evidence, ready: _Ready) -> None:
         its.write("case.json", _facts(case))
-        observe(case, self._plan(case, ready, model, its), ready, its, keep=False)
+        observe(case, self._plan(case, ready, its), self._client, its, keep=False)
 
-    def _plan(self, case: Case, ready: Ready, model: Path, evidence: Evidence) -> Plan:
+    def _plan(self, case: Case, ready: _Ready, evidence: Evidence) -> Plan:
         label = str(evidence.path.relative_to(self.run))
         return Plan(
-            image=ready.image,
+            head=_node(case.head, ready, case.args, on_worker=False),
+            workers=tuple(
+                _node(spec, ready, case.worker_args, on_worker=True) for spec in case.workers
+            ),
             toxiproxy=ready.toxiproxy,
-            model=model,
-            workers=case.workers,
-            head_args=case.args,
-            worker_args=case.worker_args,
+            model=ready.model,
+            draft=ready.draft,
+            env=case.env,
             latency_ms=case.link.latency_ms,
             labels=owner.labels(self.run.name, label, keep=self._keep),
+            ready_seconds=case.budget.start,
         )
+
+    def _model(self, spec: models.ModelSpec) -> tuple[models.Model, Path]:
+        model = models.build(spec)
+        return model, _copy_model(model.path, self.run / "models")
 
     def _image(self, spec: images.ImageSpec) -> dict[str, Any]:
         """The image of this run, looked up once for all its processes."""
@@ -120,16 +134,52 @@ class Runner:
             return data
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """What a case needs before it can run."""
+
+    images: Mapping[images.ImageSpec, str]
+    toxiproxy: str
+    model: Path
+    draft: Path | None
+
+
+def _node(
+    spec: images.ImageSpec, ready: _Ready, args: tuple[str, ...], *, on_worker: bool
+) -> NodePlan:
+    flavour = load_flavour(spec.flavour)
+    device = ("-d", flavour.device) if on_worker and flavour.device else ()
+    cache = None
+    if flavour.cache:
+        # Of one image: what another build compiled is of no use to it.
+        home = paths.cache() / "nodes" / ready.images[spec].replace(":", "-")
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o777)  # The node's user is not ours.
+        cache = (home, flavour.cache)
+    return NodePlan(ready.images[spec], (*device, *args), cache)
+
+
+def _ran(case: Case, found: Mapping[images.ImageSpec, dict[str, Any]]) -> str:
+    """What really ran: the head's build and source, and the simulated device by that name."""
+    ran = str(found[case.head]["labels"]["rpclab.description"])
+    simulated = any(load_flavour(spec.flavour).simulated for spec in case.images)
+    return f"{ran} + simulated device" if simulated else ran
+
+
 def _facts(case: Case) -> dict[str, Any]:
     """The content of `case.json`, as far as the scenario file tells it."""
     return {
         "id": case.id,
         "scenario": case.scenario,
-        "image": {"name": case.image.name},
+        "image": {"name": case.head.name},
+        "worker_images": [{"name": spec.name} for spec in case.workers],
         "model": {"name": case.model_name},
-        "workers": case.workers,
+        "workers": len(case.workers),
+        "compared": compared(case),
         "args": list(case.args),
         "worker_args": list(case.worker_args),
+        "draft": case.draft_name,
+        "env": dict(case.env),
         "workload": case.workload.model_dump(),
         "link": case.link.model_dump(),
         "budget": case.budget.model_dump(),

@@ -1,23 +1,18 @@
-"""Scenario files: one upstream report as TOML, expanded to cases.
+"""Scenario files: one upstream report as TOML.
 
 A scenario is rows; a row is a small matrix (`pin`, `model`, `workers`, `flavour` and `variant` may
-each be a list) with one expectation. Each combination is a case with a stable id such as
-`28047[glm-dsa-2w-f1793c1c4]`.
+each be a list) with one expectation. `lab/case.py` makes its cases.
 """
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lab import hosts, models, paths, pins, toml
-from lab.errors import InputError
-from lab.images import ImageSpec
-from lab.images.recipe import flavours
+from lab import hosts, pins, toml
+from lab.facts import BUFFERS
+from lab.flavours import flavours
 from lab.signatures import load_signatures
 from lab.variants import variant_names
 
@@ -27,10 +22,15 @@ Phase = Literal["start", "load", "warmup", "prefill", "decode", "shutdown"]
 MAX_WORKERS = 16
 """llama.cpp's own limit on devices (GGML_SCHED_MAX_BACKENDS / LLAMA_MAX_DEVICES)."""
 
+RPC = "{rpc}"
+"""In a row's `args`: where the head's `--rpc` stands, if not before all else."""
+
 LAB_ARGS = {
-    "--rpc": "use `workers`",
+    "--rpc": f"use `workers` (and {RPC} for its place)",
     "-m": "use `model`",
     "--model": "use `model`",
+    "-md": "use `draft`",
+    "--model-draft": "use `draft`",
     "--host": "the proxy must reach it",
     "--port": "the proxy must reach it",
     "-lv": "the phases are read from the log",
@@ -55,6 +55,10 @@ class Expect(toml.Strict, strict=True):
     logged_by: Annotated[str, Field(pattern=r"^(head|worker\d*)$")] | None = None
     exit: Annotated[int, Field(ge=1, le=255)] | None = None
     alive: list[Annotated[str, Field(pattern=r"^(head|worker)$")]] = []
+    buffers: dict[str, dict[str, Annotated[float, Field(ge=0)]]] = {}
+    """What the head must have logged: what the buffer holds -> device -> MiB (within 0.01)."""
+    misplaced: list[Annotated[int, Field(ge=0)]] | None = None
+    """Layers whose fused operation the head must have found on another device, no more."""
 
     @model_validator(mode="after")
     def _enough(self) -> Expect:
@@ -67,6 +71,14 @@ class Expect(toml.Strict, strict=True):
         if self.outcome == "hang" and not self.phase:
             raise ValueError("a hang must also name: phase")
         return self
+
+    @field_validator("buffers")
+    @classmethod
+    def _kinds(cls, buffers: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        for kind in buffers:
+            if kind not in BUFFERS:
+                raise ValueError(toml.unknown("kind of buffer", kind, sorted(BUFFERS)))
+        return buffers
 
     @field_validator("signature")
     @classmethod
@@ -116,12 +128,20 @@ class Row(toml.Strict, strict=True):
     model: OneOrMore
     workers: Annotated[list[Annotated[int, Field(ge=0, le=MAX_WORKERS)]], Field(min_length=1)]
     flavour: OneOrMore = ["cpu"]
+    """Of the workers; `cpu+vulkan`: they take turns."""
+    head: str = "cpu"
+    """The head's flavour."""
     variant: Annotated[list[str | None], Field(min_length=1)] = [None]
     tag: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")] | None = None
     """Ends the case ids of this row, where the matrix alone does not tell it from another."""
     args: list[str] = []
     """More arguments of the head, as llama.cpp spells them."""
+    draft: str | None = None
+    """The head's draft model (`-md`)."""
+    env: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = {}
+    """Environment of every node."""
     workload: Workload | None = None
+    budget: Budget | None = None
     link: Link = Link()
     needs: list[str] = []
     """Labels that a host must carry; no such host: the case is skipped, and says so."""
@@ -152,7 +172,15 @@ class Row(toml.Strict, strict=True):
     @field_validator("flavour")
     @classmethod
     def _flavours(cls, names: list[str]) -> list[str]:
-        return _all_known("flavour", names, flavours())
+        for name in names:
+            for part in name.split("+"):
+                _all_known("flavour", [part], flavours())
+        return _once(names)
+
+    @field_validator("head")
+    @classmethod
+    def _head(cls, name: str) -> str:
+        return _all_known("flavour", [name], flavours())[0]
 
     @field_validator("variant")
     @classmethod
@@ -188,115 +216,6 @@ class Scenario(toml.Strict, strict=True):
         return _free_args(args)
 
 
-@dataclass(frozen=True)
-class Case:
-    """One fully resolved combination of a scenario, with one expectation."""
-
-    id: str
-    scenario: str
-    image: ImageSpec
-    model: models.ModelSpec
-    model_name: str
-    workers: int
-    args: tuple[str, ...]
-    worker_args: tuple[str, ...]
-    workload: Workload
-    link: Link
-    budget: Budget
-    needs: tuple[str, ...]
-    expect: Expect
-    why: str
-
-    @property
-    def slug(self) -> str:
-        """The id as a directory name: the part in brackets."""
-        return self.id.partition("[")[2].rstrip("]")
-
-
-def find(name: str) -> Path:
-    """The scenario file that a user's argument means: a path, or a report's number."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.is_file():
-        return path
-    path = paths.SCENARIOS / f"{name}.toml"
-    if not path.is_file():
-        there = sorted(p.stem for p in paths.SCENARIOS.glob("*.toml"))
-        raise InputError(toml.unknown("scenario", name, there), where=str(paths.SCENARIOS))
-    return path
-
-
-def load_cases(path: Path) -> list[Case]:
-    """The cases of a scenario file, in its order.
-
-    Raises:
-        InputError: file and field path, what is wrong, what is allowed.
-    """
-    scenario = toml.load(path, Scenario)
-    specs = dict(models.STANDARD)
-    for name, data in scenario.models.items():
-        specs[name] = models.parse(data, where=f"{path}: models.{name}")
-    cases: dict[str, Case] = {}
-    for index, row in enumerate(scenario.case):
-        for case in _expand(scenario, row, specs, f"{path}: case.{index}"):
-            if case.id in cases:
-                raise InputError(
-                    f"two cases with the id {case.id}",
-                    where=f"{path}: case.{index}",
-                    hint='tell the rows apart with `tag = "..."`',
-                )
-            cases[case.id] = case
-    return list(cases.values())
-
-
-def _expand(
-    scenario: Scenario, row: Row, specs: dict[str, models.ModelSpec], where: str
-) -> list[Case]:
-    for name in row.model:
-        if name not in specs:
-            raise InputError(
-                toml.unknown("model", name, sorted(specs)),
-                where=f"{where}.model",
-                hint="a model of this scenario only: [models.NAME] with `arch` and its parameters",
-            )
-    cases = []
-    matrix = itertools.product(row.model, row.workers, row.pin, row.flavour, row.variant)
-    for model, workers, pin, flavour, variant in matrix:
-        for key in ("node", "logged_by"):
-            _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
-        words = [model, f"{workers}w", pin, flavour if flavour != "cpu" else None, variant, row.tag]
-        cases.append(
-            Case(
-                id=f"{scenario.report}[{'-'.join(word for word in words if word)}]",
-                scenario=scenario.report,
-                image=ImageSpec(pin=pin, flavour=flavour, variant=variant),
-                model=specs[model],
-                model_name=model,
-                workers=workers,
-                args=(*scenario.args, *row.args),
-                worker_args=tuple(scenario.worker_args),
-                workload=row.workload or scenario.workload,
-                link=row.link,
-                budget=scenario.budget,
-                needs=tuple(row.needs),
-                expect=row.expect,
-                why=row.why,
-            )
-        )
-    return cases
-
-
-def _check_worker(node: str | None, workers: int, where: str) -> None:
-    if not node or node == "head":
-        return
-    number = int(node.removeprefix("worker") or 1)
-    if not 1 <= number <= workers:
-        raise InputError(
-            f"{node} does not exist in a case with {workers} worker(s)",
-            where=where,
-            hint="workers are worker1, worker2, ...; `worker` means any of them",
-        )
-
-
 def _free_args(args: list[str]) -> list[str]:
     for arg in args:
         if arg in LAB_ARGS:
@@ -308,6 +227,11 @@ def _all_known(kind: str, names: list[str], allowed: list[str]) -> list[str]:
     for name in names:
         if name not in allowed:
             raise ValueError(toml.unknown(kind, name, allowed))
+    return _once(names)
+
+
+def _once(names: list[str]) -> list[str]:
+    for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{name!r} is listed twice")
     return names

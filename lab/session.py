@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from lab import engine, evidence, images, paths, report, terminal
+from lab.case import Case, load_cases
 from lab.errors import Exit, InputError, LabError
+from lab.oracle import reference_case
 from lab.plugin import CaseItem, at_once
 from lab.report import COLOURS
-from lab.scenario import Case, load_cases
 
 # The lab prints for itself; and pytest cannot rewrite the assertions of a package that runs it.
 QUIET = (
@@ -81,7 +82,8 @@ class Session:
     def _prepare(self, cases: list[Case]) -> None:
         """Images first, one build at a time: no case of many side by side waits for a build."""
         console = terminal.err()
-        specs = {case.image for case in cases if not case.needs}
+        specs = {spec for case in cases if not case.needs for spec in case.images}
+        specs |= {reference_case(case).head for case in cases if not case.needs}
         for spec in sorted(specs, key=lambda spec: spec.name):
             with console.status(f"image {spec.name}"):
                 images.ensure(spec, source=self.source)

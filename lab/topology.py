@@ -16,7 +16,7 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,6 +34,7 @@ from lab.errors import LabError
 from lab.evidence import Evidence
 from lab.links import CONTROL_PORT, Links
 from lab.rpc import wait_hello
+from lab.scenario import RPC
 from lab.sweep import sweep_case
 
 # The lab's own guard does the reaper's work (lab/guard.py), with no image to pull.
@@ -44,7 +45,6 @@ LINK_PORT = 50050
 """Worker i listens on 50052 and is reached by the head as `worker<i>:<50050 + i>`."""
 WORKER_PORT = 50052
 MODELS = "/models"
-READY_SECONDS = 30.0
 
 RIGHTS: dict[str, Any] = {
     "cap_drop": ["ALL"],
@@ -73,35 +73,66 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to start, fully resolved."""
+class NodePlan:
+    """One node to start."""
 
     image: str
     """The llama.cpp image, by id."""
+    args: tuple[str, ...]
+    """Arguments that the lab does not set itself."""
+    cache: tuple[Path, str] | None = None
+    """A directory here that the node keeps its cache in, and where it sees it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start, fully resolved."""
+
+    head: NodePlan
+    workers: tuple[NodePlan, ...]
     toxiproxy: str
+    """The image, by id."""
     model: Path
-    workers: int
-    head_args: tuple[str, ...]
-    worker_args: tuple[str, ...]
     latency_ms: int
     labels: dict[str, str]
+    draft: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready_seconds: float = 30.0
+    """How long the workers and the proxy may take to answer."""
     head_memory: str = "3g"
     worker_memory: str = "2g"
 
     def rpc_endpoints(self) -> list[str]:
         """The `--rpc` endpoints as the head sees them."""
-        return [f"worker{i}:{LINK_PORT + i}" for i in range(1, self.workers + 1)]
+        return [f"worker{i}:{LINK_PORT + i}" for i in range(1, len(self.workers) + 1)]
 
     def head_command(self) -> list[str]:
-        """The head's command line. `--rpc` comes first: `-ot` can only name known devices."""
-        rpc = ["--rpc", ",".join(self.rpc_endpoints())] if self.workers else []
-        where = ["-m", f"{MODELS}/{self.model.name}", "--host", "0.0.0.0"]  # noqa: S104
-        return ["llama-server", *rpc, *where, "--port", str(HTTP_PORT), "-lv", "4", *self.head_args]
+        """The head's command line."""
+        draft = ["-md", f"{MODELS}/{self.draft.name}"] if self.draft else []
+        where = ["--host", "0.0.0.0", "--port", str(HTTP_PORT)]  # noqa: S104
+        fixed = ["-m", f"{MODELS}/{self.model.name}", *draft, *where, "-lv", "4"]
+        return ["llama-server", *fixed, *head_args(self, ",".join(self.rpc_endpoints()))]
 
-    def worker_command(self) -> list[str]:
-        """A worker's command line."""
+    def worker_command(self, index: int) -> list[str]:
+        """The command line of worker `index`, from 1."""
         where = ["-H", "0.0.0.0", "-p", str(WORKER_PORT)]  # noqa: S104
-        return ["ggml-rpc-server", *where, *self.worker_args]
+        return ["ggml-rpc-server", *where, *self.workers[index - 1].args]
+
+    def commands(self) -> dict[str, list[str]]:
+        """Every node's command line."""
+        indices = range(1, len(self.workers) + 1)
+        workers = {f"worker{i}": self.worker_command(i) for i in indices}
+        return {"head": self.head_command()} | workers
+
+
+def head_args(plan: Plan, endpoints: str) -> list[str]:
+    """The head's arguments with `--rpc` in its place: first of all (`-ot` can only name a device
+    that is known), or where the scenario wants it."""
+    rpc = ["--rpc", endpoints] if endpoints else []
+    if RPC not in plan.head.args:
+        return [*rpc, *plan.head.args]
+    at = plan.head.args.index(RPC)
+    return [*plan.head.args[:at], *rpc, *plan.head.args[at + 1 :]]
 
 
 class Topology:
@@ -174,20 +205,21 @@ class Topology:
 
     def _start(self) -> None:
         plan = self.plan
-        worker_names = [f"worker{i}" for i in range(1, plan.workers + 1)]
-        with ThreadPoolExecutor(plan.workers + 4) as pool:
+        worker_names = [f"worker{i}" for i in range(1, len(plan.workers) + 1)]
+        with ThreadPoolExecutor(len(plan.workers) + 4) as pool:
             networks = {
                 name: pool.submit(self._network, name)
                 for name in ("publish", "head", *worker_names)
             }
             proxy = pool.submit(self._proxy, networks)
             workers = [
-                pool.submit(self._worker, name, networks[name].result) for name in worker_names
+                pool.submit(self._worker, index, networks[name].result)
+                for index, name in enumerate(worker_names, 1)
             ]
             proxy_addresses = proxy.result()
             addresses = [self._address(worker.result()) for worker in workers]
             self._evidence.event("containers-up")
-        self.links.wait_up(READY_SECONDS)
+        self.links.wait_up(plan.ready_seconds)
         for index, address in enumerate(addresses, 1):
             self._link(index, address, proxy_addresses)
         # The head connects at once, so its links are there before it is.
@@ -204,7 +236,7 @@ class Topology:
         """
         name = f"worker{index}"
         self.links.create(name, f"{proxy['publish']}:{HTTP_PORT}", f"{address}:{WORKER_PORT}")
-        version = wait_hello("127.0.0.1", self._ports[HTTP_PORT], READY_SECONDS)
+        version = wait_hello("127.0.0.1", self._ports[HTTP_PORT], self.plan.ready_seconds)
         self.links.move(name, f"{proxy['head']}:{LINK_PORT + index}")
         if self.plan.latency_ms:
             self.links.add_latency(name, self.plan.latency_ms)
@@ -231,30 +263,39 @@ class Topology:
             **kind,
         ).with_tmpfs_mount("/tmp", "size=64m")  # noqa: S108 - inside the container
 
-    def _worker(self, name: str, network: Callable[[], Network]) -> Node:
-        limit = self.plan.worker_memory
-        container = self._container(
-            name,
-            self.plan.image,
-            self.plan.worker_command(),
-            network(),
-            mem_limit=limit,
-            memswap_limit=limit,
+    def _worker(self, index: int, network: Callable[[], Network]) -> Node:
+        plan = self.plan
+        command = plan.worker_command(index)
+        return self._node(
+            f"worker{index}", plan.workers[index - 1], command, network(), plan.worker_memory, []
         )
-        return self._watch(name, container.start().get_wrapped_container())
 
     def _head(self, network: Network) -> Node:
-        limit = self.plan.head_memory
+        plan = self.plan
+        models = [(str(plan.model.parent), MODELS, "ro")]
+        return self._node("head", plan.head, plan.head_command(), network, plan.head_memory, models)
+
+    def _node(
+        self,
+        name: str,
+        node: NodePlan,
+        command: list[str],
+        network: Network,
+        memory: str,
+        volumes: list[tuple[str, str, str]],
+    ) -> Node:
+        cache = [(str(node.cache[0]), node.cache[1], "rw")] if node.cache else []
         container = self._container(
-            "head",
-            self.plan.image,
-            self.plan.head_command(),
+            name,
+            node.image,
+            command,
             network,
-            mem_limit=limit,
-            memswap_limit=limit,
-            volumes=[(str(self.plan.model.parent), MODELS, "ro")],
+            mem_limit=memory,
+            memswap_limit=memory,
+            env=dict(self.plan.env),
+            volumes=[*volumes, *cache],
         )
-        return self._watch("head", container.start().get_wrapped_container())
+        return self._watch(name, container.start().get_wrapped_container())
 
     def _proxy(self, networks: dict[str, Future[Network]]) -> dict[str, str]:
         """toxiproxy on all networks; its address on each.
@@ -275,7 +316,7 @@ class Topology:
         proxy.ports = {str(port): ("127.0.0.1", None) for port in ports}  # type: ignore[misc]
         proxy.start()
         node = self._watch("toxiproxy", proxy.get_wrapped_container())
-        aliases = {"head": [f"worker{i}" for i in range(1, plan.workers + 1)]}
+        aliases = {"head": [f"worker{i}" for i in range(1, len(plan.workers) + 1)]}
         for name, network in networks.items():
             if name != "publish":
                 network.result().connect(node.container.id, aliases.get(name, []))

@@ -11,6 +11,9 @@ from lab.evidence import Evidence
 from lab.outcome import Outcome, classify
 from lab.scenario import Expect
 
+BUFFER_TOLERANCE = 0.011
+"""MiB: llama.cpp logs hundredths, and several lines may add up."""
+
 Word = Literal["pass", "fail", "skip", "error"]
 
 
@@ -80,10 +83,28 @@ def _differences(outcome: Outcome, expect: Expect) -> list[str]:
         wanted, got = getattr(expect, key), getattr(outcome, key)
         if wanted is not None and not _agrees(wanted, got):
             found.append(f"{key} {got}, not {wanted}")
+    found += _placement(outcome.facts, expect)
     for kind in expect.alive:
         dead = not any(node.startswith(kind) for node in outcome.alive)
         if dead:
             found.append(f"no {kind} alive at the end")
+    return found
+
+
+def _placement(facts: dict[str, Any], expect: Expect) -> list[str]:
+    """Where the head's log says something else about placement than is expected."""
+    found = []
+    for kind, devices in expect.buffers.items():
+        held = facts.get("buffers", {}).get(kind, {})
+        for device, size in devices.items():
+            # Not held at all is 0: llama.cpp logs no empty buffer.
+            got = held.get(device, 0.0)
+            if abs(got - size) > BUFFER_TOLERANCE:
+                found.append(f"{kind} on {device}: {got:g} MiB, not {size:g}")
+    if expect.misplaced is not None:
+        layers = sorted({entry["layer"] for entry in facts.get("misplaced", [])})
+        if layers != sorted(expect.misplaced):
+            found.append(f"misplaced layers {layers}, not {sorted(expect.misplaced)}")
     return found
 
 

@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from lab import paths, terminal
-from lab.scenario import Scenario, find, load_cases
+from lab.case import find, load_cases
+from lab.scenario import Scenario
 from lab.toml import load
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from lab import paths
+from lab.case import find
 from lab.errors import InputError
-from lab.scenario import find
 from lab.session import Session
 
 

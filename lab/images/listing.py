@@ -10,9 +10,10 @@ from docker.errors import ImageNotFound
 from lab import toml
 from lab.engine import client as connect
 from lab.errors import InputError
+from lab.flavours import flavours
 from lab.images import times
 from lab.images.llama import why_rebuild
-from lab.images.recipe import BUILD, KEY, SOURCE, flavours
+from lab.images.recipe import BUILD, KEY, SOURCE
 from lab.images.types import REPOSITORY, ImageSpec, find
 from lab.pins import load_pins
 

@@ -53,6 +53,9 @@ def ensure(
     image = find(engine, spec.tag)
     if image and not force and _why(engine, recipe, image, source) is None:
         return image
+    if recipe.on:
+        on = ensure(recipe.on, source=source, progress=progress)
+        source = source or kind_of(on.labels)
     # One compile at a time on a machine: each takes every core.
     with only_one("compile", progress):
         image = find(engine, spec.tag)
@@ -78,6 +81,8 @@ def _why(
     kind = kind_of(image.labels)
     if kind is None or KEY not in image.labels:
         return "the image is not one of the lab's"
+    if recipe.on and (why := why_rebuild(recipe.on, source=source)):
+        return f"{recipe.on.name}: {why}"
     if source is not None and source != kind:
         return f"it was built from {kind}, and {choose(recipe.pin, source)} is asked for"
     if image.labels.get(SOURCE_ID) != _source_id(recipe, kind):
@@ -85,8 +90,11 @@ def _why(
     # An input that is not on this machine now (a cache emptied, a base image removed) cannot have
     # changed; it is looked at when something else asks for a build.
     base = find(engine, BASE)
+    on = find(engine, recipe.on.tag) if recipe.on else None
     tree = known(recipe.pin, kind)
-    inputs = recipe.inputs(base.id if base else None, tree.hash if tree else None)
+    inputs = recipe.inputs(
+        base.id if base else None, tree.hash if tree else None, on.id if on else None
+    )
     names = changed(image.labels, inputs)
     return f"{', '.join(names)} changed" if names else None
 
@@ -115,7 +123,8 @@ def _build(
 ) -> Image:
     base = ensure_base(progress)
     tree = fetch(recipe.pin, kind, progress)
-    labels = recipe.labels(tree, base.id)
+    on = find(engine, recipe.on.tag) if recipe.on else None
+    labels = recipe.labels(tree, base.id, on.id if on else None)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=tree.path.parent.parent, prefix=".edited.") as folder:
         cached = docker_build(
@@ -146,6 +155,8 @@ def _build(
 
 
 def _context(recipe: Recipe, tree: Tree, folder: Path) -> Path:
+    if recipe.flavour.context == "folder":
+        return recipe.dockerfile.parent
     if recipe.variant is None or recipe.variant_path is None:
         return tree.path
     copy_with(recipe.variant, recipe.variant_path, tree.path, folder / "edited")

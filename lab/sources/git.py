@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from lab import paths
 from lab.errors import LabError
+from lab.pins import BUILD
 from lab.progress import Update
 from lab.sources.tree import Origin
 
@@ -33,13 +35,14 @@ def reachable(repository: str) -> bool:
 
 
 def fetch(name: str, commit: str, target: Path, update: Update) -> Origin:
-    """Check `commit` (a full or a short hash) out into `target`.
+    """Check `commit` (a full or a short hash, or a build's tag) out into `target`.
 
     Raises:
         LabError: the repository does not answer or has no such commit.
     """
     update("reading the history")
-    full, build = _resolve(commit)
+    # In full: six digits may also be the beginning of a hash.
+    full, build = _resolve(f"refs/tags/{commit}" if re.fullmatch(BUILD, commit) else commit)
     update(f"downloading b{build}")
     # Its own repository, so that half a download leaves nothing behind.
     _run(target, "init", "--quiet")

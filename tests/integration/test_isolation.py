@@ -16,7 +16,7 @@ from lab import images, models, owner, sweep
 from lab.evidence import Evidence
 from lab.images import ImageSpec
 from lab.links import CONTROL_PORT
-from lab.topology import HTTP_PORT, LINK_PORT, WORKER_PORT, Plan, Topology
+from lab.topology import HTTP_PORT, LINK_PORT, WORKER_PORT, NodePlan, Plan, Topology
 from tests.integration.conftest import FIXED
 
 
@@ -26,13 +26,12 @@ def topology(
 ) -> Iterator[Topology]:
     folder = tmp_path_factory.mktemp("isolation")
     labels = owner.labels(folder.name, "isolation")
+    image = images.ensure(ImageSpec(FIXED)).id
     plan = Plan(
-        image=images.ensure(ImageSpec(FIXED)).id,
+        head=NodePlan(image, ("-ngl", "99", "-c", "512", "-t", "1", "-np", "1", "-fit", "off")),
+        workers=(NodePlan(image, ("-t", "1")),) * 2,
         toxiproxy=images.ensure_toxiproxy().id,
         model=models.build(models.STANDARD["llama"]).path,
-        workers=2,
-        head_args=("-ngl", "99", "-c", "512", "-t", "1", "-np", "1", "-fit", "off"),
-        worker_args=("-t", "1"),
         latency_ms=0,
         labels=labels,
     )

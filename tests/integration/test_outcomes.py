@@ -14,10 +14,10 @@ import docker
 import pytest
 from docker.errors import APIError
 
+from lab.case import load_cases
 from lab.evidence import Evidence
 from lab.owner import CASE, RUN
 from lab.runner import Runner
-from lab.scenario import load_cases
 from tests.integration.conftest import FIXED, scenario_text
 
 HANG = f"""

@@ -4,16 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 from lab import models
+from lab.case import Case
 from lab.images import ImageSpec
-from lab.scenario import Budget, Case, Expect, Link, Workload
+from lab.scenario import Budget, Expect, Link, Workload
+
+
+def workers(count: int) -> tuple[ImageSpec, ...]:
+    """That many workers of the report's pin."""
+    return (ImageSpec("f1793c1c4"),) * count
+
 
 CASE = Case(
     id="28047[glm-dsa-2w-f1793c1c4]",
     scenario="28047",
-    image=ImageSpec("f1793c1c4"),
+    head=ImageSpec("f1793c1c4"),
     model=models.STANDARD["glm-dsa"],
     model_name="glm-dsa",
-    workers=2,
+    workers=workers(2),
     args=("-ngl", "99", "-t", "1"),
     worker_args=("-t", "1"),
     workload=Workload(prompt=48, predict=16),

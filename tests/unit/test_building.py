@@ -14,10 +14,11 @@ import pytest
 
 from lab import engine, paths
 from lab.errors import Exit, InputError, LabError, NoEngineError
+from lab.flavours import flavours
 from lab.images import ImageSpec, times
 from lab.images.dockerfile import docker_build
 from lab.images.listing import parse, used
-from lab.images.recipe import KEY, Recipe, changed, flavours
+from lab.images.recipe import KEY, Recipe, changed
 from lab.lock import only_one
 from lab.progress import Progress
 from lab.sources import Origin, Tree

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from fake_evidence import ANSWERS, END, LOAD, made
-from made_case import case
+from made_case import case, workers
 
+from lab.case import Case
 from lab.errors import LabError
 from lab.evidence import Evidence
 from lab.oracle import reference, reference_case
-from lab.scenario import Case, Link, Workload
+from lab.scenario import Link, Workload
 
 
 @pytest.mark.parametrize(
@@ -34,11 +35,11 @@ def test_the_reference_keeps_what_is_computed_and_drops_where(args: str, left: s
 
 def test_the_reference_has_no_workers_no_latency_and_no_company() -> None:
     workload = Workload(prompt=48, predict=16, requests=4, together=True)
-    alone = reference_case(case(workers=5, link=Link(latency_ms=20), workload=workload))
-    assert (alone.workers, alone.link.latency_ms) == (0, 0)
+    alone = reference_case(case(workers=workers(5), link=Link(latency_ms=20), workload=workload))
+    assert (alone.workers, alone.link.latency_ms) == ((), 0)
     assert (alone.workload.requests, alone.workload.together) == (4, False)
     assert alone.model == case().model
-    assert alone.image == case().image
+    assert alone.head == case().head
 
 
 class Computed:
@@ -49,7 +50,8 @@ class Computed:
         self._run, self.cases = folder / "run", list[Case]()
 
     def __call__(self, wanted: Case, image: str = "sha256:1", model: str = "aa") -> Any:
-        return reference(wanted, image, model, self._run, self._observe)
+        alone = reference_case(wanted)
+        return reference(alone, image, model, self._run, lambda its: self._observe(alone, its))
 
     def _observe(self, alone: Case, evidence: Evidence) -> None:
         self.cases.append(alone)
@@ -73,13 +75,13 @@ def test_a_reference_is_computed_once(computed: Computed) -> None:
     assert computed(case()) == ANSWERS
     assert computed(case()) == ANSWERS
     assert len(computed.cases) == 1
-    assert computed.cases[0].workers == 0
+    assert computed.cases[0].workers == ()
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        case(workers=5),
+        case(workers=workers(5)),
         case(args=("-ngl", "99", "-t", "1", "-ts", "2,5")),
         case(args=("-ngl", "99", "-nkvo", "-t", "1")),
         case(link=Link(latency_ms=20)),
@@ -124,10 +126,10 @@ def test_without_an_answer_there_is_no_reference_and_nothing_is_kept(
 ) -> None:
     monkeypatch.setenv("RPCLAB_CACHE", str(tmp_path / "cache"))
 
-    def fails(alone: Case, evidence: Evidence) -> None:
+    def fails(evidence: Evidence) -> None:
         fill(evidence, case={"workers": 0}, reference=None, **what)
 
     for _ in range(2):
         with pytest.raises(LabError, match=f"without RPC the outcome is {word}"):
-            reference(case(), "sha256:1", "aa", tmp_path / "run", fails)
+            reference(reference_case(case()), "sha256:1", "aa", tmp_path / "run", fails)
     assert not list((tmp_path / "cache").rglob("*.json"))

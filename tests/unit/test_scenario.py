@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab import paths
+from lab.case import Case, find, load_cases
 from lab.errors import Exit, InputError
-from lab.scenario import Case, find, load_cases
 
 GOOD = """
 report = "28047"
@@ -63,10 +63,10 @@ def test_a_case_has_what_its_row_and_its_file_say(tmp_path: Path) -> None:
     cases = {case.slug: case for case in load_cases(_file(tmp_path, GOOD))}
     small, llama = cases["small-2w-f1793c1c4"], cases["llama-1w-1548a240e"]
     assert small.model.params.layers == 4
-    assert small.image.name == "f1793c1c4-cpu"
+    assert small.head.name == "f1793c1c4-cpu"
     assert (small.workload.prompt, small.workload.predict, small.workload.requests) == (48, 16, 1)
     assert small.why == "the report"
-    assert (llama.workers, llama.link.latency_ms, llama.expect.outcome) == (1, 20, "ok")
+    assert (len(llama.workers), llama.link.latency_ms, llama.expect.outcome) == (1, 20, "ok")
 
 
 @pytest.mark.parametrize(
