@@ -97,6 +97,7 @@ def _expand(
     for model, workers, pin, flavour, variant in matrix:
         for key in ("node", "logged_by"):
             _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
+        _check_flavour(flavour, workers, f"{where}.flavour")
         head = f"{row.head}-head" if row.head != "cpu" else None
         kind = flavour if flavour != "cpu" else None
         words = [model, f"{workers}w", pin, kind, head, variant, row.tag]
@@ -127,6 +128,16 @@ def _expand(
 def _workers(count: int, pin: str, flavour: str, variant: str | None) -> tuple[ImageSpec, ...]:
     turns = itertools.cycle(flavour.split("+"))
     return tuple(ImageSpec(pin, next(turns), variant) for _ in range(count))
+
+
+def _check_flavour(flavour: str, workers: int, where: str) -> None:
+    """A case must not be named after a flavour that no worker of it has."""
+    if flavour != "cpu" and len(flavour.split("+")) > workers:
+        raise InputError(
+            f"{flavour} is more than {workers} worker(s) can have",
+            where=where,
+            hint="`flavour` is the workers'; `head` is the head's",
+        )
 
 
 def _check_worker(node: str | None, workers: int, where: str) -> None:

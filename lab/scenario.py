@@ -55,6 +55,9 @@ class Expect(toml.Strict, strict=True):
     logged_by: Annotated[str, Field(pattern=r"^(head|worker\d*)$")] | None = None
     exit: Annotated[int, Field(ge=1, le=255)] | None = None
     alive: list[Annotated[str, Field(pattern=r"^(head|worker)$")]] = []
+    """Of which kind one must have lived to the end of the work."""
+    dead: list[Annotated[str, Field(pattern=r"^(head|worker)$")]] = []
+    """Of which kind none may have."""
     buffers: dict[str, dict[str, Annotated[float, Field(ge=0)]]] = {}
     """What the head must have logged: what the buffer holds -> device -> MiB (within 0.01)."""
     misplaced: list[Annotated[int, Field(ge=0)]] | None = None

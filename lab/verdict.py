@@ -84,10 +84,10 @@ def _differences(outcome: Outcome, expect: Expect) -> list[str]:
         if wanted is not None and not _agrees(wanted, got):
             found.append(f"{key} {got}, not {wanted}")
     found += _placement(outcome.facts, expect)
-    for kind in expect.alive:
-        dead = not any(node.startswith(kind) for node in outcome.alive)
-        if dead:
-            found.append(f"no {kind} alive at the end")
+    for kinds, wanted, words in ((expect.alive, True, "no"), (expect.dead, False, "a")):
+        for kind in kinds:
+            if any(node.startswith(kind) for node in outcome.alive) != wanted:
+                found.append(f"{words} {kind} alive at the end")
     return found
 
 

@@ -224,6 +224,10 @@ UNKNOWN: list[Broken] = [
         "mean 'cpu'?); allowed:",
     ),
     ("workers = 1\n", 'workers = 1\nvariant = "off"\n', "case.1.variant", "allowed: offload-false"),
+    ("workers = 1\n", 'workers = 1\nflavour = "cpu+vulcan"\n', "case.1.flavour", "mean 'vulkan'?"),
+    ("workers = 1\n", 'workers = 1\nhead = "vulcan"\n', "case.1.head", "mean 'vulkan'?"),
+    ("workers = 1\n", 'workers = 1\ndraft = "lama"\n', "case.1.draft", "mean 'llama'?"),
+    ('"ok" }', '"ok", buffers.rs.x = 1 }', "case.1.expect.buffers", "allowed: compressor, compute"),
     ("workers = 1\n", 'workers = 1\nneeds = ["rmda"]\n', "case.1.needs", "mean 'rdma'?); allowed:"),
     (
         'arch = "glm-dsa"',
@@ -267,6 +271,8 @@ IMPOSSIBLE: list[Broken] = [
     ('report = "28047"', 'report = "../28047"', "report", "should match pattern"),
     ('report = "28047"', "report = 28047", "report", "valid string, not 28047"),
     ("workers = 1\n", 'workers = 1\ntag = "A B"\n', "case.1.tag", "should match pattern"),
+    ("workers = 1\n", "workers = 1\nenv = { a = '1' }\n", "case.1.env.a", "should match pattern"),
+    ('"ok" }', '"ok", misplaced = [-1] }', "case.1.expect.misplaced.0", "or equal to 0, not -1"),
     ("layers = 4", "layers = 0", "models.small: layers", "greater than or equal to 1, not 0"),
     ("layers = 4", "indexer = [0, 1]", "models.small: indexer", "first layer"),
     ("[models.small]", '[models."a/b"]', "models.a/b", "should match pattern"),
@@ -290,6 +296,19 @@ CONTRADICTIONS: list[Broken] = [
         "worker7 does not exist in a case with 2 worker(s)",
     ),
     ('"ok" }', '"ok" }\nargs = ["--port", "1"]', "case.1.args", "--port is set by the lab"),
+    ('"ok" }', '"ok" }\nargs = ["-md", "x"]', "case.1.args", "-md is set by the lab: use `draft`"),
+    (
+        "workers = 1\n",
+        'workers = 0\nflavour = "vulkan"\n',
+        "case.1.flavour",
+        "vulkan is more than 0 worker(s) can have",
+    ),
+    (
+        "workers = 1\n",
+        'workers = 1\nflavour = "cpu+vulkan"\n',
+        "case.1.flavour",
+        "cpu+vulkan is more than 1 worker(s) can have",
+    ),
     ('node = "head"', 'node = "worker0"', "case.0.expect.node", "worker0 does not exist"),
     (
         '"worker2"',
@@ -313,6 +332,17 @@ NO_TOML: list[Broken] = [
     (GOOD, GOOD + GOOD, "", "not valid TOML"),
     (GOOD, "just some words", "", "not valid TOML"),
 ]
+
+
+def test_workers_take_turns_and_the_head_has_its_own_flavour(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "workers = 1\n", 'workers = 3\nflavour = "cpu+vulkan"\nhead = "vulkan"\ntag = "t"\n'
+    )
+    case = load_cases(_file(tmp_path, text))[-1]
+    assert case.id == "28047[llama-3w-1548a240e-cpu+vulkan-vulkan-head-t]"
+    assert [spec.flavour for spec in case.workers] == ["cpu", "vulkan", "cpu"]
+    assert {spec.name for spec in case.images} == {"1548a240e-cpu", "1548a240e-vulkan"}
+    assert case.head.flavour == "vulkan"
 
 
 @pytest.mark.parametrize(

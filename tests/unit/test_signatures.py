@@ -26,6 +26,7 @@ EXAMPLES: list[tuple[str, tuple[str, ...], str]] = [
     ("rpc-remote-crashed", HEAD, LOST),
     ("terminate-without-exception", ANY, "terminate called without an active exception"),
     ("ggml-assert", ANY, "/src/ggml/src/ggml.c:3100: GGML_ASSERT(ggml_can_mul_mat(a, b)) failed"),
+    ("unknown-buffer-type", HEAD, 'error while handling argument "-ot": unknown buffer type'),
     ("gguf-load-failed", HEAD, "llama_model_load: error loading model: missing tensor"),
     ("gguf-load-failed", HEAD, "srv    load_model: failed to load model, '/models/x.gguf'"),
 ]

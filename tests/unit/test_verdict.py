@@ -44,6 +44,7 @@ def test_the_crash_that_was_expected_passes(tmp_path: Path) -> None:
         ({"logged_by": "worker1"}, "logged_by worker2, not worker1"),
         ({"exit": 139}, "exit 134, not 139"),
         ({"alive": ["head"]}, "no head alive at the end"),
+        ({"dead": ["worker"]}, "a worker alive at the end"),
     ],
 )
 def test_each_expectation_alone_turns_pass_into_fail(
@@ -110,6 +111,45 @@ def test_every_difference_is_named() -> None:
         "signature ggml-assert, not create-node-invalid-data-ptr; "
         "logged_by None, not worker; exit 139, not 134; no worker alive at the end]"
     )
+
+
+PLACED: dict[str, Any] = {
+    "buffers": {"weights": {"RPC0[worker1:50051]": 1.83, "RPC0[worker2:50052]": 1.18}},
+    "misplaced": [
+        {"layer": 5, "device": "RPC1", "what": "fused A", "on": "RPC0"},
+        {"layer": 5, "device": "RPC1", "what": "fused B", "on": "RPC0"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("expect", "differences"),
+    [
+        ({}, []),
+        ({"buffers": {"weights": {"RPC0[worker1:50051]": 1.84}}, "misplaced": [5]}, []),
+        ({"buffers": {"kv": {"RPC0[worker1:50051]": 0}}}, []),
+        (
+            {"buffers": {"weights": {"RPC0[worker1:50051]": 1.85}}},
+            ["weights on RPC0[worker1:50051]: 1.83 MiB, not 1.85"],
+        ),
+        (
+            {"buffers": {"kv": {"RPC0[worker1:50051]": 0.5}}},
+            ["kv on RPC0[worker1:50051]: 0 MiB, not 0.5"],
+        ),
+        ({"misplaced": []}, ["misplaced layers [5], not []"]),
+        ({"misplaced": [5, 6]}, ["misplaced layers [5], not [5, 6]"]),
+    ],
+)
+def test_placement_that_is_expected_is_held_against_the_log(
+    expect: dict[str, Any], differences: list[str]
+) -> None:
+    outcome = Outcome("ok", max_logprob_diff=0.0, facts=PLACED)
+    verdict = judge(outcome, Expect(outcome="ok", **expect))
+    if not differences:
+        assert verdict.verdict == "pass"
+    else:
+        assert verdict.verdict == "fail"
+        assert f"[{'; '.join(differences)}]" in verdict.reason
 
 
 def test_a_case_that_no_host_can_serve_is_skipped_with_its_reason(tmp_path: Path) -> None:
