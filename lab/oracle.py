@@ -17,6 +17,7 @@ from lab.errors import LabError
 from lab.evidence import Evidence
 from lab.outcome import classify
 from lab.scenario import RPC, Link, Workload
+from lab.workload import payload
 
 PLACEMENT = {
     "-ts": 1,
@@ -74,7 +75,7 @@ def reference(
     Raises:
         LabError: the run did not answer, so nothing can be said about RPC.
     """
-    what = [image_id, model_sha, alone.workload.model_dump(exclude={"tolerance"}), alone.args]
+    what = [image_id, model_sha, _asked(alone.workload), alone.args]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
     file = paths.cache() / "references" / f"{key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +97,10 @@ def reference(
         partial.write_text(json.dumps(answers), encoding="utf-8")
         partial.replace(file)
         return answers
+
+
+def _asked(workload: Workload) -> list[dict[str, Any]]:
+    return [payload(workload, index) for index in range(workload.requests)]
 
 
 def _without_placement(args: tuple[str, ...]) -> list[str]:

@@ -16,9 +16,12 @@ import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lab import toml
+from lab.compare import compare
 from lab.evidence import Evidence
 from lab.facts import facts
 from lab.phase import phase_of
+from lab.scenario import Workload
 from lab.signatures import load_signatures
 
 FIRST_SIGNAL_CODE = 128
@@ -48,6 +51,8 @@ class Outcome:
     """More about it, in one line."""
     max_logprob_diff: float | None = None
     """Largest difference of a token's log-probability from the reference, nats."""
+    ties: int = 0
+    """Answers that were compared only up to a token that rounding decided."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the head's log says about placement (`lab/facts.py`)."""
     shutdown: str | None = None
@@ -136,40 +141,21 @@ def _judge_answers(evidence: Evidence, phase: str) -> Outcome:
     if len(answers) != len(reference):
         reason = f"{len(answers)} answers, but {len(reference)} reference answers"
         return Outcome("error", reason=reason)
-    worst = 0.0
-    for number, (answer, right) in enumerate(zip(answers, reference, strict=True), 1):
-        wrong, diff = _difference(answer, right)
-        worst = max(worst, diff)
-        if wrong or diff > case["workload"]["tolerance"]:
-            reason = wrong or f"log-probabilities differ by up to {diff:.3g}"
+    workload = toml.validate(case["workload"], Workload, "case.json: workload")
+    pairs = zip(answers, reference, strict=True)
+    found = [compare(answer, right, workload) for answer, right in pairs]
+    worst = max(comparison.worst for comparison in found)
+    for number, comparison in enumerate(found, 1):
+        if comparison.wrong:
             return Outcome(
                 "wrong-output",
                 node="head",
                 phase="decode",
-                reason=f"request {number}: {reason}",
+                reason=f"request {number}: {comparison.wrong}",
                 max_logprob_diff=worst,
             )
-    return Outcome("ok", max_logprob_diff=worst)
-
-
-def _difference(answer: dict[str, Any], right: dict[str, Any]) -> tuple[str | None, float]:
-    """What is wrong with an answer (None: the tokens are right), and the largest difference."""
-    if answer["prompt_tokens"] != right["prompt_tokens"]:
-        return f"{answer['prompt_tokens']} prompt tokens, not {right['prompt_tokens']}", 0.0
-    got, want = answer["tokens"], right["tokens"]
-    if got != want:
-        at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), None)
-        where = min(len(got), len(want)) if at is None else at
-        return f"token {where + 1} of {len(want)} differs from the reference", 0.0
-    worst = 0.0
-    for place, (a, b) in enumerate(zip(answer["logprobs"], right["logprobs"], strict=True), 1):
-        # The server writes what is not finite as null.
-        if a is None or b is None:
-            if a is not b:
-                return f"the log-probability of token {place} is {a}, not {b}", worst
-        else:
-            worst = max(worst, abs(a - b))
-    return None, worst
+    ties = sum(comparison.tie for comparison in found)
+    return Outcome("ok", max_logprob_diff=worst, ties=ties)
 
 
 def _failure(

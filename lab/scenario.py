@@ -104,6 +104,9 @@ class Workload(toml.Strict, strict=True):
     """Send all requests at once instead of one after another."""
     tolerance: Annotated[float, Field(ge=0, le=1)] = 1e-3
     """Largest difference of a token's log-probability (nats) from the reference that is right."""
+    ties: bool = False
+    """Where the reference is nearly undecided between two tokens either is right, and the rest of
+    that answer is not compared: for another backend, which rounds otherwise."""
 
 
 class Link(toml.Strict, strict=True):

@@ -38,6 +38,7 @@ def judge(outcome: Outcome, expect: Expect) -> Verdict:
     differences = _differences(outcome, expect)
     if not differences:
         right = ", output right" if outcome.max_logprob_diff is not None else ""
+        right += f" ({outcome.ties} up to a tie)" if outcome.ties else ""
         return Verdict("pass", outcome.words() + right, outcome.line)
     reason = f"expected {_words(expect)}, got {outcome.words()}"
     if outcome.outcome == expect.outcome:

@@ -14,8 +14,12 @@ import httpx
 
 from lab.scenario import Workload
 
+TOP = 4
+"""Candidates whose log-probabilities are asked for with each token."""
+
 Answer = dict[str, Any]
-"""{"prompt_tokens": int, "tokens": [id], "logprobs": [nats], "text": str, "error": str | None}"""
+"""{"prompt_tokens": int, "tokens": [id], "logprobs": [nats], "top": [[[id, nats]]], "text": str,
+"error": str | None}"""
 
 
 def prompt(index: int, tokens: int) -> str:
@@ -35,7 +39,7 @@ def payload(workload: Workload, index: int) -> dict[str, Any]:
         "temperature": 0.0,
         "top_k": 1,
         "seed": 42,
-        "n_probs": 1,
+        "n_probs": TOP,
         "ignore_eos": True,
         "cache_prompt": False,
         "stream": True,
@@ -88,6 +92,7 @@ class Requests:
             "prompt_tokens": None,
             "tokens": [],
             "logprobs": [],
+            "top": [],
             "text": "",
             "error": None,
         }
@@ -123,6 +128,7 @@ class Requests:
         for token in chunk.get("completion_probabilities", []):
             answer["tokens"].append(token["id"])
             answer["logprobs"].append(token["logprob"])
+            answer["top"].append([[near["id"], near["logprob"]] for near in token["top_logprobs"]])
             if not self._first.is_set():
                 self._first.set()
                 self._event("first-token")

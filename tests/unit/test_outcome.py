@@ -222,6 +222,34 @@ def test_log_probabilities_may_differ_within_the_tolerance(tmp_path: Path) -> No
     assert outcome.max_logprob_diff == pytest.approx(0.00049, abs=1e-5)
 
 
+TOP = [[[351, -0.403]], [[316, -1.049], [317, -1.06], [318, -1.08]], [[344, -0.727]]]
+UNDECIDED = [{**ANSWERS[0], "top": TOP}]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "changes", "outcome"),
+    [
+        ([351, 317, 1], {"ties": True, "tolerance": 0.01}, "ok"),
+        ([351, 318, 1], {"ties": True, "tolerance": 0.01}, "wrong-output"),
+        ([351, 319, 1], {"ties": True, "tolerance": 0.01}, "wrong-output"),
+        ([350, 316, 344], {"ties": True, "tolerance": 0.01}, "wrong-output"),
+        ([351, 317, 1], {"tolerance": 0.01}, "wrong-output"),
+    ],
+)
+def test_another_token_is_right_only_where_the_reference_is_nearly_undecided(
+    tmp_path: Path, tokens: list[int], changes: dict[str, Any], outcome: str
+) -> None:
+    workload = {"prompt": 48, "predict": 3, **changes}
+    evidence = made(
+        tmp_path / "case",
+        answers=answer(tokens=tokens),
+        reference=UNDECIDED,
+        case={"workload": workload},
+    )
+    found = classify(evidence)
+    assert (found.outcome, found.ties) == (outcome, int(outcome == "ok"))
+
+
 def test_the_second_answer_is_compared_too(tmp_path: Path) -> None:
     evidence = made(
         tmp_path / "case", answers=ANSWERS + answer(tokens=[1, 2, 3]), reference=ANSWERS * 2
@@ -280,4 +308,6 @@ def test_a_case_that_was_cut_short_is_an_error(tmp_path: Path, missing: str) -> 
 @pytest.mark.parametrize("case", ["glm-dsa-2w-f1793c1c4", "llama-2w-f1793c1c4"])
 def test_recorded_evidence_is_classified_as_it_was(case: str) -> None:
     evidence = Evidence(RECORDED / case)
-    assert classify(evidence).to_json() == evidence.read("outcome.json")
+    recorded = evidence.read("outcome.json")
+    # A later version may say more, never something else.
+    assert classify(evidence).to_json() | recorded == classify(evidence).to_json()
