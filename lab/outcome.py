@@ -115,7 +115,7 @@ def _classify(evidence: Evidence) -> Outcome:
     phase = phase_of(evidence, until=work_end)
     crashed = [name for name in dead if (nodes[name]["exit"] or 0) > FIRST_SIGNAL_CODE]
     if crashed:
-        return _failure("crash", evidence, crashed[0], phase, nodes, alive)
+        return _failure("crash", evidence, _first(crashed, evidence), phase, nodes, alive)
     if hang := next((e for e in events if e["event"] == "over-budget"), None):
         node_at = _failure("hang", evidence, "head", hang["phase"], nodes, alive)
         return _with(node_at, reason=f"more than {hang['seconds']:g} s", shutdown=shutdown)
@@ -179,6 +179,17 @@ def _failure(
         signal=_signal_name(code),
         alive=alive,
     )
+
+
+def _first(crashed: list[str], evidence: Evidence) -> str:
+    """Which of the crashed nodes, in order of their ends, was the cause of the others' end.
+
+    A head dies of its worker's death, and no worker of its head's; but the engine may note the two
+    ends the other way round, since a peer's connection breaks before the engine knows.
+    """
+    workers = [name for name in crashed if name != "head"]
+    _, logged_by, _ = _signature(evidence)
+    return logged_by if logged_by in workers else (workers or crashed)[0]
 
 
 def _signature(evidence: Evidence) -> tuple[str | None, str | None, str | None]:

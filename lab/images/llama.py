@@ -56,7 +56,7 @@ def ensure(
     if recipe.on:
         on = ensure(recipe.on, source=source, progress=progress)
         source = source or kind_of(on.labels)
-    # One compile at a time on a machine: llama.cpp's takes every core, a flavour's own file does not.
+    # One compile of llama.cpp at a time on a machine: it takes every core.
     with only_one("compile" if recipe.flavour.context == "source" else spec.name, progress):
         image = find(engine, spec.tag)
         why = _why(engine, recipe, image, source)

@@ -31,7 +31,8 @@ HEAD = 64
 """A size that flash attention has kernels for on every backend."""
 Q_RANK = 32
 GROUPS, GROUP_RANK = 2, 32
-INDEXER_HEADS, INDEXER_HEAD = 4, 64
+INDEXER_HEADS, INDEXER_HEAD = 4, 128
+"""Not the size of an attention head: b11434 divides by zero where the two are equal."""
 STREAMS = 4
 """Hyper-connection streams; the graph takes no other number."""
 WINDOW = 128

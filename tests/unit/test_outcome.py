@@ -98,6 +98,24 @@ def test_the_node_that_died_first_is_the_one_that_crashed(tmp_path: Path) -> Non
     assert outcome.alive == ["worker2"]
 
 
+@pytest.mark.parametrize("worker_end", [DECODE + 0.1, DECODE + 0.3])
+def test_a_worker_that_aborts_is_the_cause_whichever_end_the_engine_noted_first(
+    tmp_path: Path, worker_end: float
+) -> None:
+    evidence = made(
+        tmp_path / "case",
+        until=DECODE,
+        exits={
+            "head": (134, DECODE + 0.2),
+            "worker1": (134, worker_end),
+            "worker2": (134, DECODE + 0.25),
+        },
+        logs={"head": [(DECODE + 0.2, LOST)], "worker2": [(DECODE, "simdev: TOP_K failed")]},
+    )
+    outcome = classify(evidence)
+    assert (outcome.node, outcome.signature, outcome.alive) == ("worker2", "op-limit", [])
+
+
 def test_a_crashed_worker_is_a_crash_though_the_head_only_waits(tmp_path: Path) -> None:
     evidence = made(
         tmp_path / "case",
