@@ -110,7 +110,7 @@ def _expand(
                 model=specs[model],
                 model_name=model,
                 args=(*scenario.args, *row.args),
-                worker_args=tuple(scenario.worker_args),
+                worker_args=(*scenario.worker_args, *row.worker_args),
                 workload=row.workload or scenario.workload,
                 link=row.link,
                 budget=row.budget or scenario.budget,

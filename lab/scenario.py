@@ -142,6 +142,8 @@ class Row(toml.Strict, strict=True):
     """Ends the case ids of this row, where the matrix alone does not tell it from another."""
     args: list[str] = []
     """More arguments of the head, as llama.cpp spells them."""
+    worker_args: list[str] = []
+    """More arguments of every worker."""
     draft: str | None = None
     """The head's draft model (`-md`)."""
     env: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = {}
