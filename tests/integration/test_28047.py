@@ -23,7 +23,8 @@ from tests.integration.conftest import (
 )
 
 DECISIVE = (
-    f"({AFFECTED} or {FIXED}) and not offload and not 5w-{AFFECTED} and not 3w-{AFFECTED}-nkvo and not vulkan"
+    f"({AFFECTED} or {FIXED}) and not offload and not 5w-{AFFECTED} and not 3w-{AFFECTED}-nkvo"
+    " and not vulkan"
 )
 
 

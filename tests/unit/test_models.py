@@ -210,10 +210,10 @@ def test_deepseek4_ratios_land_in_the_file() -> None:
     shapes = {t.name: t.shape.tolist() for t in reader.tensors if "compressor_ape" in t.name}
     assert shapes == {
         "blk.2.attn_compressor_ape.weight": [128, 4],
-        "blk.2.indexer_compressor_ape.weight": [128, 4],
+        "blk.2.indexer_compressor_ape.weight": [256, 4],
         "blk.3.attn_compressor_ape.weight": [64, 128],
         "blk.4.attn_compressor_ape.weight": [128, 4],
-        "blk.4.indexer_compressor_ape.weight": [128, 4],
+        "blk.4.indexer_compressor_ape.weight": [256, 4],
         "blk.5.attn_compressor_ape.weight": [64, 128],
     }
 
