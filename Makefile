@@ -45,8 +45,8 @@ test: $(STAMP) engine ## All tests: unit, and integration on the engine with two
 	$(BIN)/pytest tests $(ARGS)
 
 .PHONY: nightly
-nightly: $(STAMP) engine ## Every scenario
-	$(RPCLAB) run --all $(ARGS)
+nightly: $(STAMP) engine ## Every scenario over every pin and flavour, and what changed (ARGS: rpclab nightly --help)
+	$(RPCLAB) nightly $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) engine ## Where the seconds go

@@ -59,7 +59,7 @@ class Session:
         self._prepare(cases)
         run = evidence.new_run(paths.runs(), "-".join(file.stem for file in self.files))
         out = terminal.out()
-        code = pytest.main(self._options(run, len(cases)), plugins=[_Live(out, len(cases))])
+        code = pytest.main(self._options(run, len(cases)), plugins=[Live(out, len(cases))])
         report.print_run(run, out)
         out.print(f"all in all, images and references included: {time.monotonic() - began:.0f} s")
         return _exit_code(run, int(code))
@@ -104,7 +104,7 @@ class Session:
         return ["-k", self.only] if self.only else []
 
 
-class _Live:
+class Live:
     """Prints each verdict as it comes, in place of pytest's own terminal."""
 
     def __init__(self, console: Console, total: int) -> None:

@@ -9,7 +9,17 @@ import typer
 from lab import __version__, engine, sweep, terminal
 from lab.errors import Exit, LabError, NoEngineError
 
-VERBS = ("doctor", "images", "models", "list", "run", "judge", "diff", "clean")
+VERBS = (
+    "doctor",
+    "images",
+    "models",
+    "list",
+    "run",
+    "nightly",
+    "judge",
+    "diff",
+    "clean",
+)
 """Each is a module of this package whose function `command` is the verb."""
 
 app = typer.Typer(
