@@ -33,7 +33,7 @@ class Pin(toml.Strict):
     commit: Annotated[str, Field(pattern=rf"^([0-9a-f]{{9,40}}|{BUILD})$")]
     """A hash, or a build's tag."""
     build: Annotated[str, Field(pattern=r"^b\d+(\.\.b\d+)?$")]
-    role: Literal["affected", "fixed"]
+    role: Literal["affected", "fixed", "unknown"]
     about: Annotated[str, Field(min_length=1)]
     used: Annotated[bool, Field(strict=True)] = False
     sdist: Sdist | None = None
@@ -57,6 +57,14 @@ class Pin(toml.Strict):
         return self
 
 
+_ad_hoc: dict[str, Pin] = {}
+
+
+def add_pin(pin: Pin) -> None:
+    """Know a pin that no file names, in this process: a step of a search."""
+    _ad_hoc[pin.id] = pin
+
+
 def load_pins(path: Path | None = None) -> dict[str, Pin]:
     """All pins of the project, or of another file, by id, in the file's order.
 
@@ -77,6 +85,8 @@ def load_pins(path: Path | None = None) -> dict[str, Pin]:
 
 def get_pin(pin: str, path: Path | None = None) -> Pin:
     """The pin with this id. Raises `InputError` with the ids that there are."""
+    if path is None and pin in _ad_hoc:
+        return _ad_hoc[pin]
     path = path or paths.IMAGES / "pins.toml"
     pins = load_pins(path)
     if pin not in pins:

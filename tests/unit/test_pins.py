@@ -58,7 +58,11 @@ def test_an_unknown_pin_names_the_nearest(tmp_path: Path) -> None:
     [
         ('role = "affected"', 'rule = "affected"', r"rule: unknown key 'rule' \(did you mean"),
         ('role = "affected"\n', "", "role: required, but missing"),
-        ('"affected"', '"broken"', "role: input should be 'affected' or 'fixed', not 'broken'"),
+        (
+            '"affected"',
+            '"broken"',
+            "role: input should be 'affected', 'fixed' or 'unknown', not 'broken'",
+        ),
         ("f1793c1c4e5860", "f1793c1c4E5860", "commit: string should match pattern"),
         ("f1793c1c4e586022efa0b1d3aa6e30ccd67f4e2d", "f1793c", "commit: string should match"),
         ('commit = "f', 'commit = "0', "does not begin with the pin's id f1793c1c4"),
