@@ -38,7 +38,7 @@ def test_every_path_that_it_names_exists() -> None:
 def test_every_make_door_that_it_names_exists() -> None:
     makefile = (paths.PROJECT / "Makefile").read_text()
     doors = set(re.findall(r"^make ([\w-]+)", README, re.MULTILINE))
-    assert doors == {"scenario-28047", "test"}
+    assert doors == {"scenario-28047", "test", "nightly"}
     for door in doors:
         assert re.search(rf"^{door.replace('28047', '%')}:", makefile, re.MULTILINE), door
 
