@@ -6,7 +6,7 @@ on another worker than its layer, the graph refers to memory the worker does not
 issue #28047).
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -31,8 +31,7 @@ HEAD = 64
 """A size that flash attention has kernels for on every backend."""
 Q_RANK = 32
 GROUPS, GROUP_RANK = 2, 32
-INDEXER_HEADS, INDEXER_HEAD = 4, 128
-"""Not the size of an attention head: b11434 divides by zero where the two are equal."""
+INDEXER_HEADS = 4
 STREAMS = 4
 """Hyper-connection streams; the graph takes no other number."""
 WINDOW = 128
@@ -50,6 +49,8 @@ class DeepSeek4(Architecture):
     """For each layer: 0, 4 or 128 tokens to one compressed token (0 = none)."""
     top_k: int = Field(default=32, ge=1, le=4096)
     """Compressed tokens that the indexer of a ratio-4 layer selects."""
+    indexer_head: Literal[64, 128] = 128
+    """Size of an indexer's head. b11434 divides by zero where it is that of an attention head, 64."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,7 +84,7 @@ class DeepSeek4(Architecture):
             "attention.compress_ratios": list(self.ratios),
             "attention.compress_rope_freq_base": 160000.0,
             "attention.indexer.head_count": INDEXER_HEADS,
-            "attention.indexer.key_length": INDEXER_HEAD,
+            "attention.indexer.key_length": self.indexer_head,
             "attention.indexer.top_k": self.top_k,
             "rope.dimension_count": ROPE,
             "expert_shared_count": 1,
@@ -114,8 +115,8 @@ class DeepSeek4(Architecture):
                 _compressor(weights, f"{block}.attn_compressor", HEAD, wide, ratio)
             if ratio == 4:
                 weights.linear(f"{block}.indexer.proj", INDEXER_HEADS, EMBD)
-                weights.linear(f"{block}.indexer.attn_q_b", INDEXER_HEADS * INDEXER_HEAD, Q_RANK)
-                _compressor(weights, f"{block}.indexer_compressor", INDEXER_HEAD, 2, ratio)
+                weights.linear(f"{block}.indexer.attn_q_b", INDEXER_HEADS * self.indexer_head, Q_RANK)
+                _compressor(weights, f"{block}.indexer_compressor", self.indexer_head, 2, ratio)
             weights.norm(f"{block}.ffn_norm", EMBD)
             weights.experts(block)
             if layer < HASHED:
