@@ -37,7 +37,8 @@ def judge(outcome: Outcome, expect: Expect) -> Verdict:
         return Verdict("error", f"the lab failed: {outcome.reason}", outcome.line)
     differences = _differences(outcome, expect)
     if not differences:
-        right = ", output right" if outcome.max_logprob_diff is not None else ""
+        compared = outcome.outcome == "ok" and outcome.max_logprob_diff is not None
+        right = ", output right" if compared else ""
         right += f" ({outcome.ties} up to a tie)" if outcome.ties else ""
         return Verdict("pass", outcome.words() + right, outcome.line)
     reason = f"expected {_words(expect)}, got {outcome.words()}"
