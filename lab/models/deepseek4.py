@@ -115,7 +115,9 @@ class DeepSeek4(Architecture):
                 _compressor(weights, f"{block}.attn_compressor", HEAD, wide, ratio)
             if ratio == 4:
                 weights.linear(f"{block}.indexer.proj", INDEXER_HEADS, EMBD)
-                weights.linear(f"{block}.indexer.attn_q_b", INDEXER_HEADS * self.indexer_head, Q_RANK)
+                weights.linear(
+                    f"{block}.indexer.attn_q_b", INDEXER_HEADS * self.indexer_head, Q_RANK
+                )
                 _compressor(weights, f"{block}.indexer_compressor", self.indexer_head, 2, ratio)
             weights.norm(f"{block}.ffn_norm", EMBD)
             weights.experts(block)
