@@ -50,7 +50,7 @@ class DeepSeek4(Architecture):
     top_k: int = Field(default=32, ge=1, le=4096)
     """Compressed tokens that the indexer of a ratio-4 layer selects."""
     indexer_head: Literal[64, 128] = 128
-    """Size of an indexer's head. b11434 divides by zero where it is that of an attention head, 64."""
+    """Size of an indexer's head. b11434 divides by zero where it equals an attention head's, 64."""
 
     @model_validator(mode="before")
     @classmethod

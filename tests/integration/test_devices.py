@@ -1,4 +1,4 @@
-"""Devices that refuse operations: the simulated one, with and without its rule, asked and not asked."""
+"""Devices that refuse operations: the simulated one, with its rule and without."""
 
 from __future__ import annotations
 
