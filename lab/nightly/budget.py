@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,18 @@ from lab.owner import Owner
 WAIT_SECONDS = 0.1
 SPARE_MEMORY = 512 * MIB
 """Left to the engine and to everything else."""
+NETWORKS = 20
+"""Of about 30 that an engine's default address pools hold."""
 
 Line = dict[str, Any]
-"""{"owner": str, "cores": float, "memory": bytes, "runs": bool}: in the order of asking."""
+"""{"owner": str, "cores": float, "memory": bytes, "networks": int, "runs": bool}: in the order of asking."""
 
 
 def machine() -> Need:
     """What this machine has to give: its cores, and the memory that is free now."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     free = psutil.virtual_memory().available - SPARE_MEMORY
-    return Need(float(cores or 1), max(0, free))
+    return Need(float(cores or 1), max(0, free), NETWORKS)
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,7 @@ class Ledger:
             if need is None:
                 lines = [line for line in lines if line is not mine]
             elif mine is None:
-                lines.append(
-                    {"owner": me, "cores": need.cores, "memory": need.memory, "runs": False}
-                )
+                lines.append({"owner": me, "runs": False} | asdict(need))
             elif granted:
                 # One that came later does not overtake: a big case would wait for ever.
                 before = itertools.takewhile(lambda line: line is not mine, lines)
@@ -86,6 +86,7 @@ class Ledger:
         return not running or (
             sum(line["cores"] for line in running) + need.cores <= self.total.cores
             and sum(line["memory"] for line in running) + need.memory <= self.total.memory
+            and sum(line["networks"] for line in running) + need.networks <= self.total.networks
         )
 
     def _read(self) -> list[Line]:

@@ -42,6 +42,8 @@ class Need:
     cores: float
     memory: int
     """Bytes."""
+    networks: int = 0
+    """Of the engine's, whose address pools are few."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,11 @@ class Job:
 def need(case: Case, cores: float) -> Need:
     """What a case takes, on a machine with so many cores."""
     kinds = [spec.flavour for spec in (case.head, *case.workers)]
+    networks = len(case.workers) + 2
     memory = LAB_MEMORY + sum(NODE_MEMORY.get(kind, PLAIN_NODE_MEMORY) for kind in kinds)
     if any(kind in ALL_CORES for kind in kinds):
-        return Need(cores, memory)
-    return Need(COMPUTES if case.workload.prompt >= LONG_PROMPT else WAITS, memory)
+        return Need(cores, memory, networks)
+    return Need(COMPUTES if case.workload.prompt >= LONG_PROMPT else WAITS, memory, networks)
 
 
 def estimate(case: Case) -> float:

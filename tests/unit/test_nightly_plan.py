@@ -128,10 +128,10 @@ def test_what_is_done_or_blocked_is_not_run() -> None:
 
 
 def _work(file: Path, need: Need, log: Path, name: str) -> None:
-    with Ledger(file, Need(2, 1000 * MIB)).claim(need):
+    with Ledger(file, Need(2, 1000 * MIB, 15)).claim(need):
         with log.open("a") as out:
             out.write(f"+{name}\n")
-        time.sleep(0.3)
+        time.sleep(1)  # longer than a loaded machine takes to start the others
         with log.open("a") as out:
             out.write(f"-{name}\n")
 
@@ -167,6 +167,10 @@ def test_no_more_memory_is_taken_than_there_is(tmp_path: Path) -> None:
 
 def test_small_cases_run_side_by_side(tmp_path: Path) -> None:
     assert _at_once(tmp_path, *[Need(0.1, MIB)] * 4) > 2
+
+
+def test_the_engines_networks_are_a_limit(tmp_path: Path) -> None:
+    assert _at_once(tmp_path, *[Need(0.1, MIB, 7)] * 3) == 2
 
 
 def test_a_case_bigger_than_the_machine_runs_alone(tmp_path: Path) -> None:
