@@ -29,7 +29,7 @@ NETWORKS = 20
 """Of about 30 that an engine's default address pools hold."""
 
 Line = dict[str, Any]
-"""{"owner": str, "cores": float, "memory": bytes, "networks": int, "runs": bool}: in the order of asking."""
+"""{"owner": str, "runs": bool} and a Need's fields; lines stand in the order of asking."""
 
 
 def machine() -> Need:
