@@ -14,6 +14,7 @@ VERBS = (
     "images",
     "models",
     "list",
+    "plan",
     "run",
     "nightly",
     "bisect",

@@ -1,0 +1,1 @@
+"""Where a head would put a model, from the file's header alone."""
