@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, islice
+from itertools import combinations, islice, pairwise
 
 from lab.plan.place import plan
 from lab.plan.warnings import Scene, warnings
@@ -33,4 +33,4 @@ def suggest(scene: Scene) -> list[str]:
 def _splits(positions: int, devices: int) -> Iterator[list[int]]:
     for borders in combinations(range(1, positions), devices - 1):
         ends = [0, *borders, positions]
-        yield [high - low for low, high in zip(ends, ends[1:], strict=False)]
+        yield [high - low for low, high in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""What is known to go wrong with a placement: a table, one entry a rule, as the scenarios measured."""
+"""What is known to go wrong with a placement: a table, one entry a rule, with its report."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _memory(scene: Scene) -> Iterator[str]:
             yield f"{device.name}: {size / 2**30:.1f} GiB of {device.memory / 2**30:.1f} GiB"
 
 
-BEFORE_FIX = "up to b10705 (f1793c1c4); not in 1548a240e"
+BEFORE_FIX = "measured at f1793c1c4 (b10705); gone at 1548a240e"
 
 RULES: tuple[Rule, ...] = (
     Rule("ot-against-ts", "25644", BEFORE_FIX, _override),
@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
         "It warns of more than crashes: -ts 1,6 over ratios 0,0,4,128,4,128 answers. With 4 or 5 "
         "workers it crashes even where all compressor layers are on the first.",
     ),
-    Rule("top-k-over-limit", "26746", "3653e6d6d to b11434", _top_k),
+    Rule("top-k-over-limit", "26746", "measured at 3653e6d6d (b10326) and b11434", _top_k),
     Rule("over-memory", "-", "all", _memory, "Compute buffers are not counted."),
 )
 

@@ -86,8 +86,16 @@ def test_weights_as_measured(words: str, mib: tuple[float, ...]) -> None:
 # Of 28047 at f1793c1c4: which borders crash and which answer.
 @pytest.mark.parametrize(
     ("ts", "warned"),
-    [("1,6", False), ("2,5", False), ("6,1", False), ("3,4", True), ("4,3", True), ("5,2", True)]
-    + [("1,1,5", False), ("2,1,4", True)],
+    [
+        ("1,6", False),
+        ("2,5", False),
+        ("6,1", False),
+        ("3,4", True),
+        ("4,3", True),
+        ("5,2", True),
+        ("1,1,5", False),
+        ("2,1,4", True),
+    ],
 )
 def test_indexer_borders(ts: str, warned: bool) -> None:
     scene = _scene("glm-dsa", ts.count(",") + 1, "-c", "512", "-ts", ts)
