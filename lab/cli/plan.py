@@ -124,6 +124,6 @@ def _text(told: dict[str, Any]) -> str:
         lines.append(
             "suggested: " + "  ".join(f"-ts {ts}" for ts in found)
             if found
-            else "suggested: no -ts without a warning"
+            else "suggested: none: every -ts warns, or no rule explains this architecture"
         )
     return "\n".join(lines)

@@ -18,6 +18,8 @@ def suggest(scene: Scene) -> list[str]:
 
     At most `TRIED` splits are looked at, in the order of their first border.
     """
+    if scene.header.key("attention.compress_ratios", []):
+        return []  # its rule does not explain every crash (see its limits): nothing to promise
     good: list[tuple[float, str]] = []
     for shares in islice(_splits(scene.header.layers + 1, len(scene.devices)), TRIED):
         flags = replace(scene.flags, split=tuple(map(float, shares)), layers=None)

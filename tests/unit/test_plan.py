@@ -129,3 +129,7 @@ def test_suggestions_raise_no_warning() -> None:
     assert found
     for ts in found:
         assert not _names(_scene("glm-dsa", 3, "-c", "512", "-ts", ts))
+
+
+def test_nothing_is_suggested_where_the_rule_does_not_explain_all() -> None:
+    assert suggest(_scene("deepseek4", 2, "-c", "512")) == []
