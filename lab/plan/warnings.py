@@ -97,7 +97,8 @@ RULES: tuple[Rule, ...] = (
         "28047",
         BEFORE_FIX,
         _compressor,
-        "It warns of more than crashes: -ts 1,6 over ratios 0,0,4,128,4,128 answers. And of less: -ts 6,1 (only the output on the second) "
+        "It warns of more than crashes: -ts 1,6 over ratios 0,0,4,128,4,128 answers. "
+        "And of less: -ts 6,1 there (only the output on the second) "
         "crashes there unwarned. With 4 or 5 "
         "workers it crashes even where all compressor layers are on the first.",
     ),
