@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Say which device would hold which layer, how much, and what is known to break there.
 
-    Reads the file's header alone. Needs no engine and no llama.cpp.
+    Reads the file's header alone. Needs no engine and no llama.cpp. What it says is computed, and
+    not yet held against a head's log over all flags: check a cluster's first start against it.
 
     Example: `rpclab plan model.gguf --device RPC0=10.0.0.2:50052,120G
     --device RPC1=10.0.0.3:50052,120G -- -ngl 99 -ts 3,4 -c 65536`
