@@ -88,6 +88,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     images = tmp_path / "images"
     (images / "cpu").mkdir(parents=True)
+    (images / "cpu" / "flavour.toml").write_text('about = "a text file"\n')
     (images / "variants").mkdir()
     (images / "cpu" / "Dockerfile").write_text(DOCKERFILE)
     (images / "cpu" / "Dockerfile.dockerignore").write_text("ignored\n")

@@ -6,6 +6,8 @@ import pytest
 
 from lab import models
 from lab.errors import InputError
+from lab.evidence import Evidence
+from lab.outcome import classify
 from lab.plan import devices, flags, header
 from lab.plan.place import plan
 from lab.plan.suggest import suggest
@@ -133,3 +135,21 @@ def test_suggestions_raise_no_warning() -> None:
 
 def test_nothing_is_suggested_where_the_rule_does_not_explain_all() -> None:
     assert suggest(_scene("deepseek4", 2, "-c", "512")) == []
+
+
+RECORDED = Path(__file__).parent / "recorded" / "mini"
+
+
+def test_a_recorded_head_put_as_much_on_each_worker() -> None:
+    evidence = Evidence(RECORDED / "llama-2w-f1793c1c4")
+    facts = evidence.read("case.json")
+    model = header.read(models.build(models.STANDARD[facts["model"]["name"]]).path)
+    args = " ".join(facts["args"]).replace("-t 1", "").replace("-fit off", "").split()
+    names = [f"worker{i}:{50050 + i}" for i in (1, 2)]
+    workers = devices.parse([f"RPC{i}={name},2G" for i, name in enumerate(names)])
+    held = plan(model, flags.parse(args), workers).per_device()
+    logged = classify(evidence).facts["buffers"]
+    for i, name in enumerate(names):
+        for kind in ("weights", "kv"):
+            expected = logged[kind][f"RPC0[{name}]"]
+            assert held[f"RPC{i}"][kind] / 2**20 == pytest.approx(expected, abs=0.011)
