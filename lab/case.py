@@ -35,6 +35,9 @@ class Case:
     draft: models.ModelSpec | None = None
     draft_name: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    right: tuple[str, ...] | None = None
+    """Arguments that the reference is computed with, where they are not the case's own: a flag that
+    was added to avoid a failure must not change what is right."""
 
     @property
     def images(self) -> set[ImageSpec]:

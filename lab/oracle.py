@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock
 
 from lab import paths
+from lab.args import without
 from lab.case import Case
 from lab.errors import LabError
 from lab.evidence import Evidence
@@ -61,7 +62,8 @@ def reference_case(case: Case) -> Case:
         workers=(),
         draft=None,
         env={},
-        args=(*_without_placement(case.args), "-np", "1"),
+        args=(*without(case.args if case.right is None else case.right, PLACEMENT), "-np", "1"),
+        right=None,
         link=Link(),
         workload=Workload(**{**case.workload.model_dump(), "together": False}),
     )
@@ -101,16 +103,3 @@ def reference(
 
 def _asked(workload: Workload) -> list[dict[str, Any]]:
     return [payload(workload, index) for index in range(workload.requests)]
-
-
-def _without_placement(args: tuple[str, ...]) -> list[str]:
-    kept: list[str] = []
-    skip = 0
-    for arg in args:
-        if skip:
-            skip -= 1
-        elif arg in PLACEMENT:
-            skip = PLACEMENT[arg]
-        else:
-            kept.append(arg)
-    return kept

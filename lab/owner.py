@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +56,18 @@ def labels(run: str, case: str, *, keep: bool = False) -> dict[str, str]:
     """The labels of everything that a case creates; this process is the owner."""
     kept = {KEEP: "yes"} if keep else {}
     return {RUN: run, CASE: case, OWNER: str(Owner.of(os.getpid()))} | kept
+
+
+def die_with_parent(parent: int) -> None:
+    """End this process soon after its parent did, however that ended; what it made, the guard
+    removes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _started(pid: int) -> str:

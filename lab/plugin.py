@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from lab import evidence, paths
 from lab.case import Case, load_cases
 from lab.errors import LabError
+from lab.owner import die_with_parent
 from lab.runner import Runner
 
 CASE_MEMORY = 1 << 30
@@ -43,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A pytest-xdist worker must not outlive the process that started it."""
     if hasattr(config, "workerinput"):
-        threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+        die_with_parent(os.getppid())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -150,9 +149,3 @@ def _runner_of(config: pytest.Config) -> Runner:
 def _run_name(args: list[Path]) -> str:
     """What a run is called after: its scenarios."""
     return "-".join(dict.fromkeys(path.stem for path in args if path.suffix == ".toml"))
-
-
-def _die_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)

@@ -19,7 +19,7 @@ TOP = 4
 
 Answer = dict[str, Any]
 """{"prompt_tokens": int, "tokens": [id], "logprobs": [nats], "top": [[[id, nats]]], "text": str,
-"error": str | None}"""
+"tokens_per_second": float | None (of generation, the server's own count), "error": str | None}"""
 
 
 def prompt(index: int, tokens: int) -> str:
@@ -94,6 +94,7 @@ class Requests:
             "logprobs": [],
             "top": [],
             "text": "",
+            "tokens_per_second": None,
             "error": None,
         }
         body = payload(self._workload, index)
@@ -135,5 +136,6 @@ class Requests:
         answer["text"] += chunk.get("content", "")
         if chunk.get("stop"):
             answer["prompt_tokens"] = chunk.get("tokens_evaluated")
+            answer["tokens_per_second"] = chunk.get("timings", {}).get("predicted_per_second")
             return True
         return False

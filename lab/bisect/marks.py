@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.errors import InputError
-from lab.outcome import Outcome
+from lab.mark import Mark
 
 FIRST_RUNS = 3
 """Runs of the bad end that agree are enough to believe that it always does so."""
@@ -17,25 +16,6 @@ MOST_RUNS = 10
 """Runs of the bad end where they do not."""
 MISSED = 0.01
 """How likely a bad build may be taken for a good one."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """An outcome's signature; without one, the line that mattered, its numbers taken out."""
-
-    outcome: str
-    signature: str | None = None
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> Mark:
-        """The mark of one run."""
-        if outcome.outcome == "ok":
-            return cls("ok")
-        sign = outcome.signature or re.sub(r"[0-9a-f]*\d[0-9a-fx.]*", "#", outcome.line or "")
-        return cls(outcome.outcome, sign or None)
-
-    def __str__(self) -> str:
-        return f"{self.outcome} ({self.signature})" if self.signature else self.outcome
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab import images, pins
-from lab.bisect.marks import Mark
 from lab.bisect.run import NotBuilt, Run
 from lab.bisect.search import COMPILE, WARM
 from lab.bisect.steps import Step
@@ -16,6 +15,7 @@ from lab.case import Case
 from lab.errors import InputError, LabError, NoEngineError
 from lab.evidence import Evidence
 from lab.images import ImageSpec
+from lab.mark import Mark
 from lab.oracle import compared, reference_case
 from lab.outcome import classify
 from lab.pins import Pin

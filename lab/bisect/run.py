@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from lab.bisect.marks import FIRST_RUNS, MOST_RUNS, Mark, Question, question
+from lab.bisect.marks import FIRST_RUNS, MOST_RUNS, Question, question
 from lab.bisect.search import Search
 from lab.bisect.steps import Step
 from lab.errors import InputError, LabError
 from lab.evidence import Evidence
+from lab.mark import Mark
 
 STATE = "search.json"
 GIVE_UP = 3

@@ -18,6 +18,7 @@ VERBS = (
     "run",
     "nightly",
     "bisect",
+    "workarounds",
     "judge",
     "diff",
     "clean",

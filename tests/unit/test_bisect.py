@@ -13,13 +13,14 @@ from made_case import case
 
 from lab import paths, sources
 from lab.bisect import report
-from lab.bisect.marks import Mark, question, repeats
+from lab.bisect.marks import question, repeats
 from lab.bisect.probe import chosen, on
 from lab.bisect.run import GIVE_UP, Hunt, NotBuilt, Quest, Run
 from lab.bisect.search import COMPILE, WARM, Search
 from lab.bisect.steps import Step, between, steps
 from lab.case import load_cases
 from lab.errors import InputError, LabError
+from lab.mark import Mark
 from lab.outcome import Outcome
 from lab.progress import Progress
 from lab.sources import git

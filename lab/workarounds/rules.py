@@ -1,0 +1,137 @@
+"""What the cures of a case have in common, over the model's structure. Pure.
+
+A rule is stated only where it explains every observation: it holds wherever the case answered, and
+nowhere that it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lab.case import Case
+from lab.plan import devices as device_list
+from lab.plan import flags as flag_list
+from lab.plan.header import Header
+from lab.plan.place import CPU, plan
+from lab.plan.warnings import Scene
+from lab.topology import LINK_PORT
+
+LEAST = 2
+"""So many observations of either kind a rule must explain: one alone proves nothing."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition on a placement."""
+
+    name: str
+    says: str
+    """What must hold, for people."""
+    applies: Callable[[Header], bool]
+    holds: Callable[[Scene], bool]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A placement that was tried on the case's own build."""
+
+    words: str
+    scene: Scene
+    cured: bool
+
+
+def _types(header: Header) -> list[int]:
+    found: list[int] = header.key("attention.indexer.types", [])
+    return found
+
+
+def _own_indexers(scene: Scene) -> bool:
+    owner = 0
+    for layer, own in enumerate(_types(scene.header)):
+        owner = layer if own else owner
+        if scene.plan.layers[owner] not in (CPU, scene.plan.layers[layer]):
+            return False
+    return True
+
+
+def _ratios(header: Header) -> list[int]:
+    found: list[int] = header.key("attention.compress_ratios", [])
+    return found
+
+
+def _compressors_together(scene: Scene) -> bool:
+    ratios = _ratios(scene.header)
+    return len({on for on, ratio in zip(scene.plan.cache_on, ratios, strict=True) if ratio}) <= 1
+
+
+def _weights_with_cache(scene: Scene) -> bool:
+    return not scene.plan.moved
+
+
+def _one_device(scene: Scene) -> bool:
+    return len(set(scene.plan.layers) - {CPU}) <= 1
+
+
+def _any(_header: Header) -> bool:
+    return True
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "own-indexer",
+        "layers that share an indexer are on the worker that has it, or the head has it: "
+        "a worker's first layer has an indexer of its own",
+        lambda header: 0 in _types(header) and 1 in _types(header),
+        _own_indexers,
+    ),
+    Rule(
+        "weights-with-cache",
+        "-ot leaves each layer's weights on the device that -ts gives its cache and state to",
+        _any,
+        _weights_with_cache,
+    ),
+    Rule(
+        "compressors-together",
+        "the caches of all layers that compress are in one place",
+        lambda header: any(_ratios(header)),
+        _compressors_together,
+    ),
+    Rule("one-device", "one device holds all layers", _any, _one_device),
+)
+
+
+def scene(case: Case, header: Header) -> Scene:
+    """Where a case's head puts the model; its workers have equal memory."""
+    words = [
+        f"RPC{number - 1}=worker{number}:{LINK_PORT + number},1G"
+        for number in range(1, len(case.workers) + 1)
+    ]
+    devices = device_list.parse(words)
+    flags = flag_list.parse(_placing(case.args))
+    return Scene(header, flags, devices, plan(header, flags, devices))
+
+
+def explain(seen: Sequence[Observation]) -> Rule | None:
+    """The first rule that explains all that was seen, or None."""
+    for rule in RULES:
+        cured = [it for it in seen if it.cured]
+        failed = [it for it in seen if not it.cured]
+        if min(len(cured), len(failed)) < LEAST or not rule.applies(seen[0].scene.header):
+            continue
+        if all(rule.holds(it.scene) == it.cured for it in seen):
+            return rule
+    return None
+
+
+def _placing(args: tuple[str, ...]) -> list[str]:
+    keep: list[str] = []
+    words = list(args)
+    known = {"-ngl", "-ts", "-sm", "-ot", "-c", "-np"}
+    while words:
+        word = words.pop(0)
+        if word in known:
+            keep += [word, words.pop(0)]
+        elif word in ("-nkvo", "-cmoe"):
+            keep.append(word)
+    return keep
