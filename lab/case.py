@@ -96,20 +96,20 @@ def _expand(
                 hint="a model of this scenario only: [models.NAME] with `arch` and its parameters",
             )
     cases = []
-    matrix = itertools.product(row.model, row.workers, row.pin, row.flavour, row.variant)
-    for model, workers, pin, flavour, variant in matrix:
+    axes = (row.model, row.workers, row.pin, row.worker_pin, row.flavour, row.variant)
+    for model, workers, pin, worker_pin, flavour, variant in itertools.product(*axes):
         for key in ("node", "logged_by"):
             _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
         _check_flavour(flavour, workers, f"{where}.flavour")
         head = f"{row.head}-head" if row.head != "cpu" else None
         kind = flavour if flavour != "cpu" else None
-        words = [model, f"{workers}w", pin, kind, head, variant, row.tag]
+        words = [model, f"{workers}w", pin, worker_pin, kind, head, variant, row.tag]
         cases.append(
             Case(
                 id=f"{scenario.report}[{'-'.join(word for word in words if word)}]",
                 scenario=scenario.report,
                 head=ImageSpec(pin, row.head, variant),
-                workers=_workers(workers, pin, flavour, variant),
+                workers=_workers(workers, worker_pin or pin, flavour, variant),
                 model=specs[model],
                 model_name=model,
                 args=(*scenario.args, *row.args),

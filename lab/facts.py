@@ -25,6 +25,16 @@ MISPLACED = re.compile(
 )
 
 
+RPC_DEVICE = "RPC"
+"""How the names of workers' devices begin."""
+
+
+def workers_used(facts: dict[str, Any]) -> int:
+    """On how many workers' devices there are weights. """
+    held = facts.get("buffers", {}).get("weights", {})
+    return sum(size > 0 for device, size in held.items() if device.startswith(RPC_DEVICE))
+
+
 def facts(evidence: Evidence) -> dict[str, Any]:
     """`{"buffers": {kind: {device: MiB}}, "misplaced": [{layer, device, what, on}]}`."""
     buffers: dict[str, dict[str, float]] = {}

@@ -1,7 +1,7 @@
 """Scenario files: one upstream report as TOML.
 
-A scenario is rows; a row is a small matrix (`pin`, `model`, `workers`, `flavour` and `variant` may
-each be a list) with one expectation. `lab/case.py` makes its cases.
+A scenario is rows; a row is a small matrix (`pin`, `worker_pin`, `model`, `workers`,
+`flavour` and `variant` may each be a list) with one expectation. `lab/case.py` makes its cases.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Expect(toml.Strict, strict=True):
     """Of which kind none may have."""
     buffers: dict[str, dict[str, Annotated[float, Field(ge=0)]]] = {}
     """What the head must have logged: what the buffer holds -> device -> MiB (within 0.01)."""
+    workers_used: Annotated[int, Field(ge=0)] | None = None
+    """On how many workers the head must have put weights."""
     misplaced: list[Annotated[int, Field(ge=0)]] | None = None
     """Layers whose fused operation the head must have found on another device, no more."""
 
@@ -133,6 +135,8 @@ class Row(toml.Strict, strict=True):
     pin: OneOrMore
     model: OneOrMore
     workers: Annotated[list[Annotated[int, Field(ge=0, le=MAX_WORKERS)]], Field(min_length=1)]
+    worker_pin: Annotated[list[str | None], Field(min_length=1)] = [None]
+    """The workers' pin, where it is not the head's."""
     flavour: OneOrMore = ["cpu"]
     """Of the workers; `cpu+vulkan`: they take turns."""
     head: str = "cpu"
@@ -161,7 +165,7 @@ class Row(toml.Strict, strict=True):
     def _scalars(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        axes = ("pin", "model", "workers", "flavour", "variant")
+        axes = ("pin", "worker_pin", "model", "workers", "flavour", "variant")
         return {
             key: [value] if key in axes and not isinstance(value, list) else value
             for key, value in data.items()
@@ -176,6 +180,12 @@ class Row(toml.Strict, strict=True):
     @classmethod
     def _pins(cls, names: list[str]) -> list[str]:
         return _all_known("pin", names, sorted(pins.load_pins()))
+
+    @field_validator("worker_pin")
+    @classmethod
+    def _worker_pins(cls, names: list[str | None]) -> list[str | None]:
+        _all_known("pin", [name for name in names if name], sorted(pins.load_pins()))
+        return names
 
     @field_validator("flavour")
     @classmethod

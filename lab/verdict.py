@@ -8,6 +8,7 @@ from typing import Any, Literal
 from lab import toml
 from lab.errors import InputError
 from lab.evidence import Evidence
+from lab.facts import workers_used
 from lab.outcome import Outcome, classify
 from lab.scenario import Expect
 
@@ -103,6 +104,9 @@ def _placement(facts: dict[str, Any], expect: Expect) -> list[str]:
             got = held.get(device, 0.0)
             if abs(got - size) > BUFFER_TOLERANCE:
                 found.append(f"{kind} on {device}: {got:g} MiB, not {size:g}")
+    used = workers_used(facts)
+    if expect.workers_used is not None and used != expect.workers_used:
+        found.append(f"weights on {used} workers, not {expect.workers_used}")
     if expect.misplaced is not None:
         layers = sorted({entry["layer"] for entry in facts.get("misplaced", [])})
         if layers != sorted(expect.misplaced):

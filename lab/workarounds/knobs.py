@@ -199,7 +199,8 @@ def _variant(ground: Ground) -> Iterator[Change]:
 
 def _build(ground: Ground) -> Iterator[Change]:
     """The other builds that the project knows, the next newer one first, then the older."""
-    known = {pin.id: int(pin.build.rpartition("b")[2]) for pin in pins.load_pins().values()}
+    table = pins.load_pins().values()
+    known = {p.id: int(p.build.rpartition("b")[2]) for p in table if p.role != "unknown"}
     own = known.get(ground.case.head.pin)
     if own is None:
         return
