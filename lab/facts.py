@@ -30,7 +30,7 @@ RPC_DEVICE = "RPC"
 
 
 def workers_used(facts: dict[str, Any]) -> int:
-    """On how many workers' devices there are weights. """
+    """On how many workers' devices there are weights."""
     held = facts.get("buffers", {}).get("weights", {})
     return sum(size > 0 for device, size in held.items() if device.startswith(RPC_DEVICE))
 

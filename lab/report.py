@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lab.evidence import Evidence, case_dirs
+from lab.grid import grids
 from lab.verdict import Verdict
 
 COLOURS = {"pass": "green", "fail": "red", "skip": "yellow", "error": "magenta"}
@@ -86,6 +87,8 @@ def print_run(run: Path, console: Console, verdicts: Mapping[Path, Verdict] | No
         ran = re.sub(r",.*\)", ")", row.ran)
         table.add_row(escape(row.id), f"[{colour}]{row.verdict}[/]", escape(row.reason), ran)
     console.print(table)
+    for grid in grids(run):
+        console.print(grid.table())
     counts = Counter(row.verdict for row in found)
     console.print(", ".join(f"{counts[word]} {word}" for word in COLOURS), style="bold")
     if len(found) > 1:

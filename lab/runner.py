@@ -160,8 +160,12 @@ def _node(
 
 
 def _ran(case: Case, found: Mapping[images.ImageSpec, dict[str, Any]]) -> str:
-    """What really ran: the head's build and source, and the simulated device by that name."""
+    """What really ran: the head's build and source, the workers' where it is another, and the
+    simulated device by that name."""
     ran = str(found[case.head]["labels"]["rpclab.description"])
+    own = found[case.head]["labels"]["rpclab.build"]
+    others = {found[spec]["labels"]["rpclab.build"] for spec in case.workers} - {own}
+    ran += "".join(f" + workers of b{build}" for build in sorted(others))
     simulated = any(load_flavour(spec.flavour).simulated for spec in case.images)
     return f"{ran} + simulated device" if simulated else ran
 

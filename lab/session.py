@@ -13,6 +13,7 @@ from rich.console import Console
 from lab import engine, evidence, images, paths, report, terminal
 from lab.case import Case, load_cases
 from lab.errors import Exit, InputError, LabError
+from lab.grid import grids
 from lab.oracle import reference_case
 from lab.plugin import CaseItem, at_once
 from lab.report import COLOURS
@@ -61,6 +62,9 @@ class Session:
         out = terminal.out()
         code = pytest.main(self._options(run, len(cases)), plugins=[Live(out, len(cases))])
         report.print_run(run, out)
+        if found := grids(run):
+            text = "\n".join(grid.markdown() for grid in found)
+            (run / "grid.md").write_text(text, encoding="utf-8")
         out.print(f"all in all, images and references included: {time.monotonic() - began:.0f} s")
         return _exit_code(run, int(code))
 

@@ -66,7 +66,8 @@ def _compressors_together(scene: Scene) -> bool:
 
 
 def _weights_with_cache(scene: Scene) -> bool:
-    return not scene.plan.moved
+    # What lies on the head is sent to whoever needs it.
+    return all(scene.plan.cache_on[layer] == CPU for layer in scene.plan.moved)
 
 
 def _one_device(scene: Scene) -> bool:
@@ -87,7 +88,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "weights-with-cache",
-        "-ot leaves each layer's weights on the device that -ts gives its cache and state to",
+        "each layer's weights (-ot) are on the worker that has its cache and state (-ts), or "
+        "the head has these",
         _any,
         _weights_with_cache,
     ),
