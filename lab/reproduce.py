@@ -24,8 +24,9 @@ HEAD = """\
 # Exits 0 where this comes out as expected, 1 where it does not, 2 where it cannot run.
 set -u
 bin=${{LLAMA_BIN:?directory of llama-server and ggml-rpc-server}}
+worker_bin=${{LLAMA_WORKER_BIN:-$bin}}
 model=${{1:-$(dirname "$0")/../models/{model}}}
-for file in "$bin/llama-server" "$bin/ggml-rpc-server" "$model"; do
+for file in "$bin/llama-server" "$worker_bin/ggml-rpc-server" "$model"; do
     [ -r "$file" ] || {{ echo "no such file: $file" >&2; exit 2; }}
 done
 out=$(mktemp -d)
@@ -61,6 +62,11 @@ def script(case: Case, plan: Plan, ran: str) -> str:
         for name, spec in [("head", case.head), *_named(case)]
         if spec.flavour != PLAIN
     ]
+    notes += [
+        f"{name} was of another build ({spec.pin}): give its directory as LLAMA_WORKER_BIN"
+        for name, spec in _named(case)
+        if spec.pin != case.head.pin
+    ]
     if plan.latency_ms:
         notes.append(f"each link also had {plan.latency_ms} ms of latency each way")
     text = HEAD.format(
@@ -87,7 +93,7 @@ def _nodes(plan: Plan, ports: list[int]) -> list[str]:
     return [
         *(f"export {name}={shlex.quote(value)}" for name, value in plan.env.items()),
         *(
-            f'"$bin/ggml-rpc-server" -H 127.0.0.1 -p {port} {shlex.join(worker.args)} '
+            f'"$worker_bin/ggml-rpc-server" -H 127.0.0.1 -p {port} {shlex.join(worker.args)} '
             f'>"$out/worker{i}.log" 2>&1 &'
             for i, (port, worker) in enumerate(zip(ports, plan.workers, strict=True), 1)
         ),

@@ -69,7 +69,9 @@ def test_each_worker_has_its_port_and_the_head_knows_them_all(count: int) -> Non
     text = text_of(case(workers=workers(count)))
     lines = text.splitlines()
     ports = [50050 + number for number in range(1, count + 1)]
-    started = [line.split(" -p ")[1].split()[0] for line in lines if line.startswith('"$bin/ggml-')]
+    started = [
+        line.split(" -p ")[1].split()[0] for line in lines if line.startswith('"$worker_bin/ggml-')
+    ]
     assert started == [str(port) for port in ports]
     if count:
         assert f" --rpc {','.join(f'127.0.0.1:{port}' for port in ports)} -ngl" in text
