@@ -100,6 +100,7 @@ def _expand(
     for model, workers, pin, worker_pin, flavour, variant in itertools.product(*axes):
         for key in ("node", "logged_by"):
             _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
+        _check_worker(row.link.only, workers, f"{where}.link.only")
         _check_flavour(flavour, workers, f"{where}.flavour")
         head = f"{row.head}-head" if row.head != "cpu" else None
         kind = flavour if flavour != "cpu" else None

@@ -64,7 +64,7 @@ def grids(run: Path) -> list[Grid]:
     for path in case_dirs(run):
         evidence = Evidence(path)
         case = evidence.read("case.json")
-        heads = _builds([case["image"]])
+        heads = _builds([case.get("image", {})])
         workers = _builds(case.get("worker_images", []))
         if len(heads) != 1 or len(workers) != 1:
             continue

@@ -67,8 +67,9 @@ def script(case: Case, plan: Plan, ran: str) -> str:
         for name, spec in _named(case)
         if spec.pin != case.head.pin
     ]
-    if plan.latency_ms:
-        notes.append(f"each link also had {plan.latency_ms} ms of latency each way")
+    if plan.link.latency_ms:
+        which = f"the link of {plan.link.only}" if plan.link.only else "each link"
+        notes.append(f"{which} also had {plan.link.latency_ms} ms of latency each way")
     text = HEAD.format(
         id=case.id,
         ran=ran,

@@ -23,6 +23,9 @@ from lab.oracle import compared, reference, reference_case
 from lab.topology import NodePlan, Plan
 from lab.verdict import Verdict, judge_evidence, record
 
+DEVICE = {"-d", "--device"}
+"""What a worker offers."""
+
 
 class Runner:
     """Runs the cases of one run in this process, one at a time.
@@ -112,7 +115,7 @@ class Runner:
             model=ready.model,
             draft=ready.draft,
             env=case.env,
-            latency_ms=case.link.latency_ms,
+            link=case.link,
             labels=owner.labels(self.run.name, label, keep=self._keep),
             ready_seconds=case.budget.start,
         )
@@ -148,7 +151,9 @@ def _node(
     spec: images.ImageSpec, ready: _Ready, args: tuple[str, ...], *, on_worker: bool
 ) -> NodePlan:
     flavour = load_flavour(spec.flavour)
-    device = ("-d", flavour.device) if on_worker and flavour.device else ()
+    # A second -d adds a device.
+    offers = on_worker and flavour.device and not DEVICE.intersection(args)
+    device = ("-d", flavour.device) if offers and flavour.device else ()
     cache = None
     if flavour.cache:
         # Of one image: what another build compiled is of no use to it.

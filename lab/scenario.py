@@ -116,6 +116,8 @@ class Link(toml.Strict, strict=True):
 
     latency_ms: Annotated[int, Field(ge=0, le=10000)] = 0
     """Added to each direction."""
+    only: Annotated[str, Field(pattern=r"^worker\d+$")] | None = None
+    """The one link that has it; default: all."""
 
 
 class Budget(toml.Strict, strict=True):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +35,7 @@ from lab.errors import LabError
 from lab.evidence import Evidence
 from lab.links import CONTROL_PORT, Links
 from lab.rpc import wait_hello
-from lab.scenario import RPC
+from lab.scenario import RPC, Link
 from lab.sweep import sweep_case
 
 # The lab's own guard does the reaper's work (lab/guard.py), with no image to pull.
@@ -60,6 +61,12 @@ NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 
 NO_WAY_OUT = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
 """Published ports come in, nothing goes out: toxiproxy needs no way out either."""
+
+
+NO_POOL = "available, non-overlapping IPv4 address pool"
+"""The engine's words when all its networks are taken: it has about thirty unless told otherwise."""
+NETWORK_SECONDS = 60.0
+"""How long to wait for one."""
 
 
 @dataclass
@@ -93,7 +100,7 @@ class Plan:
     toxiproxy: str
     """The image, by id."""
     model: Path
-    latency_ms: int
+    link: Link
     labels: dict[str, str]
     draft: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -238,15 +245,23 @@ class Topology:
         self.links.create(name, f"{proxy['publish']}:{HTTP_PORT}", f"{address}:{WORKER_PORT}")
         version = wait_hello("127.0.0.1", self._ports[HTTP_PORT], self.plan.ready_seconds)
         self.links.move(name, f"{proxy['head']}:{LINK_PORT + index}")
-        if self.plan.latency_ms:
-            self.links.add_latency(name, self.plan.latency_ms)
+        if self.plan.link.latency_ms and self.plan.link.only in (None, name):
+            self.links.add_latency(name, self.plan.link.latency_ms)
         self._evidence.event("link-up", node=name, protocol=".".join(map(str, version)))
 
     def _network(self, name: str) -> Network:
         published = name == "publish"
         options = NO_WAY_OUT if published else NO_HOST
         kind = {"internal": not published, "labels": self.plan.labels, "options": options}
-        return Network(docker_network_kw=kind).create()
+        deadline = time.monotonic() + NETWORK_SECONDS
+        while True:
+            try:
+                return Network(docker_network_kw=kind).create()
+            except APIError as error:
+                # Of this lab's other cases, or of another program: some are given back soon.
+                if NO_POOL not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
 
     def _container(
         self, name: str, image: str, command: list[str], network: Network, **kind: Any

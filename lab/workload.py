@@ -17,9 +17,21 @@ from lab.scenario import Workload
 TOP = 4
 """Candidates whose log-probabilities are asked for with each token."""
 
+TIMINGS = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
+"""Of llama-server's own count: the first token belongs to the prompt."""
+
 Answer = dict[str, Any]
 """{"prompt_tokens": int, "tokens": [id], "logprobs": [nats], "top": [[[id, nats]]], "text": str,
-"tokens_per_second": float | None (of generation, the server's own count), "error": str | None}"""
+"timings": {prompt_n, prompt_ms, predicted_n, predicted_ms} | None (the server's own),
+"error": str | None}"""
+
+
+def speed(answer: Answer) -> float | None:
+    """Generated tokens per second, after the first."""
+    timings = answer.get("timings")
+    if not timings or not timings["predicted_ms"] or timings["predicted_n"] < 2:
+        return None
+    return float(1000 * (timings["predicted_n"] - 1) / timings["predicted_ms"])
 
 
 def prompt(index: int, tokens: int) -> str:
@@ -94,7 +106,7 @@ class Requests:
             "logprobs": [],
             "top": [],
             "text": "",
-            "tokens_per_second": None,
+            "timings": None,
             "error": None,
         }
         body = payload(self._workload, index)
@@ -136,6 +148,7 @@ class Requests:
         answer["text"] += chunk.get("content", "")
         if chunk.get("stop"):
             answer["prompt_tokens"] = chunk.get("tokens_evaluated")
-            answer["tokens_per_second"] = chunk.get("timings", {}).get("predicted_per_second")
+            timings = chunk.get("timings", {})
+            answer["timings"] = {key: timings.get(key) for key in TIMINGS} if timings else None
             return True
         return False

@@ -16,11 +16,12 @@ from lab.errors import Exit, InputError
 from lab.oracle import reference_case
 from lab.plan import header as headers
 from lab.plugin import at_once
+from lab.pool import Pool
 from lab.toml import unknown
 from lab.workarounds import advice
 from lab.workarounds.hunt import STATE, Hunt, Quest
 from lab.workarounds.knobs import KNOBS, Ground
-from lab.workarounds.pool import Pool
+from lab.workarounds.trial import Trials
 
 
 def command(
@@ -91,7 +92,7 @@ def command(
     deadline = time.monotonic() + minutes * 60
     _prepare(hunt, build)
     with Pool(path, parallel or at_once(), deadline) as pool:
-        hunt.go(pool, say)
+        hunt.go(Trials(pool), say)
     found = advice.facts(hunt, model)
     lines = list(advice.text(found))
     evidence.Evidence(path).write("advice.json", found)

@@ -37,7 +37,7 @@ class Runs(Protocol):
     def run(
         self, cases: Sequence[tuple[str, Case]], *, alone: bool = False
     ) -> Iterator[tuple[str, Result]]:
-        """(key, case) -> (key, result), as they end."""
+        """(key, case) -> (key, what came of it), as they end."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""What came of trying something, from the evidence of a case. Pure."""
+"""What a trial is, and what came of it, from the evidence of its case."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from lab.case import Case
 from lab.evidence import Evidence
 from lab.mark import Mark
 from lab.outcome import classify
+from lab.pool import Pool
+from lab.workload import speed
 
 LONG = 600
 """Tokens of a long prompt: more than the 512 that the head computes at once (`-ub`)."""
@@ -44,13 +47,27 @@ class Result:
         evidence = Evidence(path)
         outcome = classify(evidence)
         answers = evidence.read("answers.json", [])
-        speed = answers[0].get("tokens_per_second") if answers else None
-        return cls(Mark.of(outcome), outcome.words(), str(path), speed)
+        rate = speed(answers[0]) if answers else None
+        return cls(Mark.of(outcome), outcome.words(), str(path), rate)
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Result:
         """Of `dataclasses.asdict`."""
         return cls(**data | {"mark": Mark(**data["mark"])})
+
+
+class Trials:
+    """Runs cases in a pool, and says what came of them."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def run(
+        self, cases: Sequence[tuple[str, Case]], *, alone: bool = False
+    ) -> Iterator[tuple[str, Result]]:
+        """Each (key, case) -> (key, result), as they end."""
+        for key, path in self._pool.run(cases, alone=alone):
+            yield key, Result.of(path)
 
 
 def in_slots(case: Case) -> Case:

@@ -16,6 +16,7 @@ from lab import images, models, owner, sweep
 from lab.evidence import Evidence
 from lab.images import ImageSpec
 from lab.links import CONTROL_PORT
+from lab.scenario import Link
 from lab.topology import HTTP_PORT, LINK_PORT, WORKER_PORT, NodePlan, Plan, Topology
 from tests.integration.conftest import FIXED
 
@@ -32,7 +33,7 @@ def topology(
         workers=(NodePlan(image, ("-t", "1")),) * 2,
         toxiproxy=images.ensure_toxiproxy().id,
         model=models.build(models.STANDARD["llama"]).path,
-        latency_ms=0,
+        link=Link(),
         labels=labels,
     )
     with Topology(client, plan, Evidence.create(folder, "isolation")) as topology:

@@ -9,10 +9,11 @@ import pytest
 from lab import models, paths
 from lab.case import load_cases
 from lab.plan import header
+from lab.pool import Pool
 from lab.workarounds import advice
 from lab.workarounds.hunt import Hunt, Quest
 from lab.workarounds.knobs import Cost, Ground, Knob, flag
-from lab.workarounds.pool import Pool
+from lab.workarounds.trial import Trials
 
 OTHER_TOKENS = ("--override-kv", "glm-dsa.attention.layer_norm_rms_epsilon=float:10")
 """Does not fail, and changes every layer's output."""
@@ -34,7 +35,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> advice.Facts:
     quest = Quest(str(file), slug, [knob.name for knob in TABLE])
     hunt = Hunt(path, quest, ground, lambda case: None, TABLE)
     with Pool(path, 2, None) as pool:
-        hunt.go(pool, print)
+        hunt.go(Trials(pool), print)
     return advice.facts(hunt)
 
 

@@ -15,6 +15,7 @@ from lab.grid import grids, word
 from lab.images import ImageSpec
 from lab.outcome import Outcome
 from lab.reproduce import script
+from lab.scenario import Link
 from lab.topology import NodePlan, Plan
 
 ROWS = """
@@ -81,7 +82,7 @@ def test_a_wrong_worker_pin_names_the_field(tmp_path: Path, workers: str) -> Non
 def test_the_script_takes_two_directories(tmp_path: Path) -> None:
     its = case(workers=(ImageSpec("b11434"),))
     node = NodePlan("image", ("-t", "1"))
-    plan = Plan(node, (node,), "toxiproxy", tmp_path / "m.gguf", 0, {})
+    plan = Plan(node, (node,), "toxiproxy", tmp_path / "m.gguf", Link(), {})
     text = script(its, plan, "b10705")
     assert "worker1 was of another build (b11434): give its directory as LLAMA_WORKER_BIN" in text
     assert '"$worker_bin/ggml-rpc-server"' in text

@@ -16,7 +16,7 @@ from made_case import case, workers
 from lab.case import Case
 from lab.images import ImageSpec
 from lab.reproduce import HTTP_PORT, script
-from lab.scenario import Workload
+from lab.scenario import Link, Workload
 from lab.topology import NodePlan, Plan
 
 
@@ -26,7 +26,7 @@ def plan_of(wanted: Case, **changes: Any) -> Plan:
         "workers": tuple(NodePlan("sha256:1", wanted.worker_args) for _ in wanted.workers),
         "toxiproxy": "sha256:2",
         "model": Path("glm-dsa-7932d0827b4e.gguf"),
-        "latency_ms": wanted.link.latency_ms,
+        "link": wanted.link,
         "labels": {},
     }
     return Plan(**facts | changes)
@@ -55,7 +55,7 @@ def test_the_script_is_valid_bash(tmp_path: Path, wanted: Case) -> None:
 
 
 def test_the_script_says_what_it_is() -> None:
-    assert text_of(case(), latency_ms=20).splitlines()[:5] == [
+    assert text_of(case(), link=Link(latency_ms=20)).splitlines()[:5] == [
         "#!/usr/bin/env bash",
         "# 28047[glm-dsa-2w-f1793c1c4]",
         "# ran here: b10705 (sdist), for pin f1793c1c4",

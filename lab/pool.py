@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 
 from lab.case import Case
+from lab.evidence import Evidence
+from lab.outcome import classify
 from lab.owner import die_with_parent
 from lab.runner import Runner
-from lab.workarounds.trial import Result
 
 _runner: Runner | None = None
 
@@ -57,14 +58,15 @@ class Pool:
 
     def run(
         self, cases: Sequence[tuple[str, Case]], *, alone: bool = False
-    ) -> Iterator[tuple[str, Result]]:
-        """Each (key, case) -> (key, result), as they end; those that the deadline leaves, never.
+    ) -> Iterator[tuple[str, Path]]:
+        """Each (key, case) -> (key, its evidence), as they end; those that the deadline leaves,
+        never.
 
         Args:
             alone: one at a time, so that nothing else takes time from it.
         """
         waiting = list(cases)[::-1]
-        running: dict[Future[Result], str] = {}
+        running: dict[Future[Path], str] = {}
         while waiting or running:
             while waiting and len(running) < (1 if alone else self.width) and not self.out_of_time:
                 key, case = waiting.pop()
@@ -82,12 +84,11 @@ def _begin(run: Path) -> None:
     util.Finalize(None, _runner.close, exitpriority=10)
 
 
-def _run(case: Case) -> Result:
+def _run(case: Case) -> Path:
     """Once more where the lab failed: a moment's trouble is no reason to lose a trial."""
     assert _runner is not None  # noqa: S101  (the initializer made it)
     for _ in range(2):
         _, path = _runner.run_case(case)
-        result = Result.of(path)
-        if result.mark.outcome != "error":
+        if classify(Evidence(path)).outcome != "error":
             break
-    return result
+    return path
