@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lab.errors import InputError
+from lab.plan.cache import Cache, caches
 from lab.plan.devices import Device
 from lab.plan.flags import Flags
 from lab.plan.header import Header
@@ -32,107 +34,148 @@ class Plan:
     """Device -> bytes of routed experts, part of the weights."""
     moved: dict[int, set[str]]
     """Layer -> devices (no CPU) that `-ot` gave weights other than experts."""
-    kv: list[int]
-    """Of each layer, bytes of KV cache; -1: not known for the architecture."""
-    recurrent: list[int]
+    mapped: int
+    """Bytes of the file that a head with mmap maps: from its first tensor on the CPU to the last,
+    with all that lies between, whoever holds it."""
+    caches: list[Cache] | None
+    """None: not known for the architecture."""
     cache_on: list[str]
 
+    def held(self, kind: str, layer: int) -> int:
+        """Bytes of a layer's caches of a kind."""
+        return sum(c.layers.get(layer, 0) for c in self.caches or [] if c.kind == kind)
+
     def per_device(self) -> dict[str, Counter[str]]:
-        """Device -> kind (weights, kv, recurrent) -> bytes."""
+        """Device -> kind (weights, kv, recurrent, compressor) -> bytes."""
         held: dict[str, Counter[str]] = {}
         for devices in self.weights.values():
             for device, size in devices.items():
                 held.setdefault(device, Counter())["weights"] += size
-        for device, kv, state in zip(self.cache_on, self.kv, self.recurrent, strict=True):
-            held.setdefault(device, Counter()).update(kv=max(kv, 0), recurrent=state)
+        for cache in self.caches or []:
+            for layer, size in cache.layers.items():
+                held.setdefault(self.cache_on[layer], Counter())[cache.kind] += size
         return held
+
+
+def used(flags: Flags, devices: list[Device]) -> list[Device]:
+    """The devices that the flags leave to the head, in its order.
+
+    Raises:
+        InputError: a flag names a device that is not there.
+    """
+    known = {device.name: device for device in devices}
+    if flags.named is not None and flags.named != ("none",):
+        missing = [name for name in flags.named if name not in known]
+        if missing:
+            raise InputError(
+                f"no device {missing[0]}; there are: {', '.join(known)}",
+                where="--device (the head's)",
+                hint="name devices as rpclab's own --device does",
+            )
+        devices = [known[name] for name in flags.named]
+    elif flags.named:
+        return []
+    if flags.mode == "layer":
+        return devices
+    if flags.main >= len(devices):
+        raise InputError(
+            f"{flags.main}: there are {len(devices)} devices", where="-mg", hint="it counts from 0"
+        )
+    return [devices[flags.main]]
 
 
 def assign(count: int, flags: Flags, devices: list[Device]) -> list[str]:
     """The device of each of `count` layers, and of the output."""
-    used = devices[:1] if flags.mode == "none" else devices
-    shares = list(flags.split) or [float(device.memory) for device in used]
-    shares = (shares + [0.0] * len(used))[: len(used)]
+    on = used(flags, devices)
+    total = count + 1
+    if not on:
+        return [CPU] * total
+    shares = (list(flags.split) + [0.0] * len(on))[: len(on)]
+    if not any(shares):
+        shares = [float(device.memory) for device in on]
     ends = np.cumsum(np.array(shares, dtype=np.float32), dtype=np.float32)
     ends = ends / ends[-1] if ends[-1] else ends
-    total = count + 1
     active = total if flags.layers is None else min(flags.layers, total)
-    start = total - active
-    found = [CPU] * start
+    found = [CPU] * (total - active)
     for position in range(active):
         share = np.float32(position) / np.float32(active)
-        found.append(used[int(np.searchsorted(ends, share, side="right"))].name)
+        found.append(on[int(np.searchsorted(ends, share, side="right"))].name)
     return found
 
 
 def plan(header: Header, flags: Flags, devices: list[Device]) -> Plan:
-    """Place everything."""
+    """Place everything.
+
+    Raises:
+        InputError: a flag names a device or a buffer type that is not there.
+    """
     layers = assign(header.layers, flags, devices)
-    names = {device.buffer: device.name for device in devices}
+    names = {device.buffer: device.name for device in devices} | {CPU: CPU}
+    for _, target in flags.overrides:
+        if target not in names:
+            raise InputError(
+                f"no buffer type {target!r}; there are: {', '.join(names)}",
+                where="-ot",
+                hint="the head names a device's RPC0[host:port], whichever device it is",
+            )
     weights: dict[str, dict[str, int]] = {}
     experts: Counter[str] = Counter()
     moved: dict[int, set[str]] = {}
-    tensors = dict(header.tensors)
-    if "output.weight" not in tensors and "token_embd.weight" in tensors:
-        tensors["output.weight"] = tensors["token_embd.weight"]  # tied: a copy with the output
-    for name, size in tensors.items():
-        block = re.match(r"blk\.(\d+)\.", name)
-        group = block[1] if block else "output" if name.startswith("output") else "input"
-        device = layers[int(group)] if block else layers[-1] if group == "output" else CPU
+    on_cpu: list[str] = []
+    for name, size in header.tensors.items():
+        group = _group(name)
+        if group.isdigit() and int(group) >= header.trunk:
+            continue  # the head does not load them, unless it drafts with them
+        base = CPU if group == "input" else layers[-1 if group == "output" else int(group)]
+        device, forced = base, False
         for pattern, target in flags.overrides:
             if re.search(pattern, name):
-                device = names.get(target, target)
-                if block and device not in (CPU, layers[int(group)]) and "_exps" not in name:
-                    moved.setdefault(int(group), set()).add(device)
+                device, forced = names[target], True
                 break
-        padded = -(-size // ALIGN) * ALIGN
+        if device == CPU:
+            on_cpu.append(name)
+        if forced and group.isdigit() and device not in (CPU, base) and not _routed(name):
+            moved.setdefault(int(group), set()).add(device)
         held = weights.setdefault(group, {})
-        held[device] = held.get(device, 0) + padded
-        if "_exps" in name or "_chexps" in name:
-            experts[device] += padded
-    kv, recurrent = zip(
-        *(_cache(header, flags, layer) for layer in range(header.layers)), strict=True
+        held[device] = held.get(device, 0) + _padded(size)
+        if _routed(name):
+            experts[device] += _padded(size)
+        if name == TIED and "output.weight" not in header.tensors:
+            copy = device if forced else layers[-1]
+            if copy != device:  # one device needs no second copy
+                weights.setdefault("output", {})[copy] = _padded(size)
+    return Plan(
+        layers,
+        weights,
+        dict(experts),
+        moved,
+        _mapped(header, on_cpu),
+        caches(header, flags),
+        layers[:-1] if flags.kv_offload else [CPU] * header.layers,
     )
-    on = layers[:-1] if flags.kv_offload else [CPU] * header.layers
-    return Plan(layers, weights, dict(experts), moved, list(kv), list(recurrent), on)
 
 
-def _cache(header: Header, flags: Flags, layer: int) -> tuple[int, int]:
-    """Bytes of KV cache and of recurrent state of a layer; KV -1 where no rule is known."""
-    if header.arch not in KNOWN_KV:
-        return -1, 0
-    if header.key("full_attention_interval", 1) > 1 and (layer + 1) % header.key(
-        "full_attention_interval"
-    ):
-        return 0, _state(header) * flags.slots
-    cells = tokens(header, flags)
-    heads = header.at("attention.head_count_kv", layer)
-    keys = heads * header.key("attention.key_length", _head(header))
-    values = heads * header.key("attention.value_length", _head(header))
-    if header.key("attention.kv_lora_rank", 0):
-        values = 0  # latent attention: the values are a part of the keys
-    size = cells * (keys * flags.key_bytes + values * flags.value_bytes)
-    types = header.key("attention.indexer.types", [0] * header.layers)
-    if types[layer]:
-        size += cells * header.key("attention.indexer.key_length") * flags.key_bytes
-    return int(size), 0
+TIED = "token_embd.weight"
+"""Serves as the output's matrix too, where the model has no other."""
 
 
-KNOWN_KV = ("llama", "glm-dsa", "qwen35moe")
-"""Architectures whose cache the plan computes; the sizes of the others are said to be unknown."""
+def _group(name: str) -> str:
+    block = re.match(r"blk\.(\d+)\.", name)
+    return block[1] if block else "output" if name.startswith("output") else "input"
 
 
-def tokens(header: Header, flags: Flags) -> int:
-    """Cells of the cache over all slots: each slot's share is padded to 256."""
-    context = flags.context or int(header.key("context_length"))
-    return -(-(context // flags.slots) // 256) * 256 * flags.slots
+def _routed(name: str) -> bool:
+    return "_exps" in name or "_chexps" in name
 
 
-def _head(header: Header) -> int:
-    return int(header.key("embedding_length")) // int(header.at("attention.head_count", 0))
+def _padded(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
 
 
-def _state(header: Header) -> int:
-    inner, state = header.key("ssm.inner_size"), header.key("ssm.state_size")
-    channels = inner + 2 * header.key("ssm.group_count") * state
-    return int(((header.key("ssm.conv_kernel") - 1) * channels + state * inner) * 4)
+def _mapped(header: Header, names: list[str]) -> int:
+    ranges: dict[int, tuple[int, int]] = {}
+    for name in names:
+        if span := header.spans.get(name):
+            first, last = ranges.get(span.part, (span.start, span.end))
+            ranges[span.part] = min(first, span.start), max(last, span.end)
+    return sum(last - first for first, last in ranges.values())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from lab.plan import cache
 from lab.plan.devices import Device
-from lab.plan.flags import Flags
+from lab.plan.flags import BLOCK, UNQUANTISED, Flags
 from lab.plan.header import Header
-from lab.plan.place import CPU, Plan, tokens
+from lab.plan.place import CPU, Plan, plan
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,16 @@ class Scene:
     devices: list[Device]
     plan: Plan
 
+    @classmethod
+    def of(cls, header: Header, flags: Flags, devices: list[Device]) -> Scene:
+        """With the plan that follows."""
+        return cls(header, flags, devices, plan(header, flags, devices))
+
     @property
     def borders(self) -> list[int]:
-        """Layers whose device is another than the one before, the CPU's part left out."""
-        on = self.plan.layers[:-1]
+        """Positions whose device is another than the one before, from the CPU's part on; the last
+        position is the output's. Activations cross the network there."""
+        on = self.plan.layers
         return [n for n in range(1, len(on)) if on[n] != on[n - 1] and on[n - 1] != CPU]
 
 
@@ -33,10 +40,31 @@ class Rule:
 
     name: str
     report: str
+    """Its number upstream; "" where there is none."""
     builds: str
     find: Callable[[Scene], Iterator[str]]
     limits: str = ""
     """What the rule is known not to explain."""
+
+
+def _refused(scene: Scene) -> Iterator[str]:
+    """As `llama_init_from_model` of b10705 refuses them."""
+    keys, values = scene.flags.keys, scene.flags.values
+    if keys != values and scene.header.arch in ("glm-dsa", "deepseek4"):
+        yield f"{scene.header.arch} takes no -ctk {keys} with another -ctv, {values}"
+    if values not in UNQUANTISED and scene.flags.flash == "off":
+        yield f"-ctv {values} needs -fa on"
+    if scene.flags.flash == "off":
+        return
+    for flag, kind, name in (("-ctk", keys, "key_length"), ("-ctv", values, "value_length")):
+        head = _head(scene.header, name)
+        if kind not in UNQUANTISED and head % BLOCK:
+            yield f"{flag} {kind}: its blocks of {BLOCK} do not divide a head of {head}"
+
+
+def _head(header: Header, name: str) -> int:
+    default = int(header.key("embedding_length")) // int(header.at("attention.head_count", 0))
+    return int(header.key(f"attention.{name}", default))
 
 
 def _override(scene: Scene) -> Iterator[str]:
@@ -47,32 +75,60 @@ def _override(scene: Scene) -> Iterator[str]:
         )
 
 
-def _indexer(scene: Scene) -> Iterator[str]:
-    types = scene.header.key("attention.indexer.types", [])
-    for layer in scene.borders:
-        if types and not types[layer]:
-            yield f"the border before layer {layer} is inside a group that shares one indexer"
+def _inside_group(header: Header, flags: Flags, layer: int) -> str:  # noqa: ARG001
+    types = cache.indexers(header)
+    inside = layer < len(types) and not types[layer]
+    return f"layer {layer} is inside a group that shares one indexer" if inside else ""
 
 
-def _compressor(scene: Scene) -> Iterator[str]:
-    ratios = scene.header.key("attention.compress_ratios", [])
-    if not ratios or not scene.flags.kv_offload:
-        return
-    last = max((n for n, ratio in enumerate(ratios) if ratio), default=-1)
-    for layer in scene.borders:
-        if layer <= last:
-            yield f"the border before layer {layer}: compressor layers follow it (up to {last})"
+def _before_compressor(header: Header, flags: Flags, layer: int) -> str:
+    ratios = cache.ratios(header)
+    if flags.kv_offload and layer < len(ratios) and ratios[layer]:
+        return f"layer {layer} compresses ({ratios[layer]} to 1)"
+    return ""
+
+
+def _lone_output(header: Header, flags: Flags, layer: int) -> str:  # noqa: ARG001
+    alone = header.arch == "deepseek4" and layer == header.layers
+    return "the output is alone on its device: give that one a layer" if alone else ""
+
+
+BORDERS: dict[str, Callable[[Header, Flags, int], str]] = {
+    "border-inside-indexer-group": _inside_group,
+    "border-before-compressor": _before_compressor,
+    "output-alone": _lone_output,
+}
+"""Rules of a border alone, whichever devices it parts: why it is bad just before a position."""
+
+
+def bad_border(header: Header, flags: Flags, layer: int) -> bool:
+    """Whether a rule is broken by a border before this position."""
+    return any(rule(header, flags, layer) for rule in BORDERS.values())
+
+
+def _at_borders(name: str) -> Callable[[Scene], Iterator[str]]:
+    def find(scene: Scene) -> Iterator[str]:
+        for layer in scene.borders:
+            if why := BORDERS[name](scene.header, scene.flags, layer):
+                yield f"the border before position {layer}: {why}"
+
+    return find
+
+
+def _no_indexer(scene: Scene) -> Iterator[str]:
+    ratios = cache.ratios(scene.header)
+    if ratios and cache.CSA not in ratios:
+        yield f"no layer has ratio {cache.CSA}: the head divides by zero, with any placement"
 
 
 def _top_k(scene: Scene) -> Iterator[str]:
-    ratios = scene.header.key("attention.compress_ratios", [])
-    types = scene.header.key("attention.indexer.types", [])
-    per_slot = tokens(scene.header, scene.flags) // scene.flags.slots
+    ratios, types = cache.ratios(scene.header), cache.indexers(scene.header)
+    cells = cache.sequence(scene.header, scene.flags)
     limits = {device.name: device.top_k for device in scene.devices}
     seen: set[str] = set()
-    for layer, device in enumerate(scene.plan.layers[:-1]):
-        sorts = (ratios and ratios[layer] == 4) or (types and types[layer])
-        width = per_slot // 4 if ratios else per_slot
+    for layer, device in enumerate(scene.plan.layers[: scene.header.trunk]):
+        sorts = (ratios and ratios[layer] == cache.CSA) or (types and types[layer])
+        width = cells // cache.CSA if ratios else cells
         limit = limits.get(device)
         if sorts and limit is not None and width > limit and device not in seen:
             seen.add(device)
@@ -87,26 +143,55 @@ def _memory(scene: Scene) -> Iterator[str]:
             yield f"{device.name}: {size / 2**30:.1f} GiB of {device.memory / 2**30:.1f} GiB"
 
 
-BEFORE_FIX = "measured at f1793c1c4 (b10705); gone at 1548a240e"
-
 RULES: tuple[Rule, ...] = (
-    Rule("ot-against-ts", "25644", BEFORE_FIX, _override),
-    Rule("border-inside-indexer-group", "28047", BEFORE_FIX, _indexer),
+    Rule("cache-type-refused", "", "measured at f1793c1c4 (b10705)", _refused),
     Rule(
-        "compressor-across-border",
-        "28047",
-        BEFORE_FIX,
-        _compressor,
-        "It warns of more than crashes: -ts 1,6 over ratios 0,0,4,128,4,128 answers. "
-        "And of less: -ts 6,1 there (only the output on the second) "
-        "crashes there unwarned. With 4 or 5 "
-        "workers it crashes even where all compressor layers are on the first.",
+        "ot-against-ts",
+        "25644",
+        "measured at b9951 and f1793c1c4 (b10705); answers at b10724 and 1548a240e (b10816)",
+        _override,
+        "It warns of more than crashes: a whole layer moved crashed always, a single tensor only "
+        "where a view of its product follows (attn_q, attn_v, the biases of attention).",
     ),
-    Rule("top-k-over-limit", "26746", "measured at 3653e6d6d (b10326) and b11434", _top_k),
-    Rule("over-memory", "-", "all", _memory, "Compute buffers are not counted."),
+    Rule(
+        "border-inside-indexer-group",
+        "28047",
+        "measured at b10326, b10338 and f1793c1c4 (b10705); answers at b9951, b10724 and "
+        "1548a240e (b10816)",
+        _at_borders("border-inside-indexer-group"),
+    ),
+    Rule(
+        "border-before-compressor",
+        "28047",
+        "measured at f1793c1c4 (b10705); b10326 and b10338 crash before ratio 4 and answer before "
+        "128; answers at b10724 and 1548a240e (b10816)",
+        _at_borders("border-before-compressor"),
+        "At b9951 deepseek4 crashed with every border.",
+    ),
+    Rule(
+        "output-alone",
+        "28047",
+        "measured at b9951, b10326, b10338 and f1793c1c4 (b10705); answers at b10724 and "
+        "1548a240e (b10816)",
+        _at_borders("output-alone"),
+    ),
+    Rule("no-indexer-layer", "", "measured at f1793c1c4 (b10705)", _no_indexer),
+    Rule(
+        "top-k-over-limit",
+        "26746",
+        "measured at b10326 and b11434, on a simulated device",
+        _top_k,
+        "The width is that of a full context; a shorter prompt answers.",
+    ),
+    Rule("over-memory", "", "all", _memory, "Compute buffers are not counted."),
 )
 
 
 def warnings(scene: Scene) -> list[tuple[Rule, str]]:
     """Every rule's lines, in the table's order."""
     return [(rule, line) for rule in RULES for line in rule.find(scene)]
+
+
+def refused(scene: Scene) -> list[str]:
+    """Why the head would not make a context at all, if so."""
+    return list(_refused(scene))
