@@ -12,7 +12,6 @@ from lab import terminal
 from lab.plan import devices as device_list
 from lab.plan import flags as flag_list
 from lab.plan import header as headers
-from lab.plan.place import KNOWN_KV, plan
 from lab.plan.suggest import suggest
 from lab.plan.warnings import Scene, warnings
 
@@ -20,7 +19,7 @@ from lab.plan.warnings import Scene, warnings
 def command(
     model: Annotated[Path, typer.Argument(help="A GGUF file; of a split one, any part.")],
     flags: Annotated[
-        list[str] | None, typer.Argument(help="After --: placement flags, as llama.cpp's.")
+        list[str] | None, typer.Argument(help="After --: llama-server's flags.")
     ] = None,
     device: Annotated[
         list[str] | None,
@@ -33,8 +32,9 @@ def command(
 ) -> None:
     """Say which device would hold which layer, how much, and what is known to break there.
 
-    Reads the file's header alone. Needs no engine and no llama.cpp. What it says is computed, and
-    not yet held against a head's log over all flags: check a cluster's first start against it.
+    Reads the file's header alone. Needs no engine and no llama.cpp. Paste the whole command line of
+    llama-server behind `--`: what places nothing is passed over. Sizes are held against heads of
+    b10705 on CPU workers (`make plan-grid`); compute buffers are not counted.
 
     Example: `rpclab plan model.gguf --device RPC0=10.0.0.2:50052,120G
     --device RPC1=10.0.0.3:50052,120G -- -ngl 99 -ts 3,4 -c 65536`
@@ -42,7 +42,7 @@ def command(
     header = headers.read(model)
     devices = device_list.parse(device or [])
     given = flag_list.parse(flags or [])
-    scene = Scene(header, given, devices, plan(header, given, devices))
+    scene = Scene.of(header, given, devices)
     told = _facts(scene)
     if suggestions:
         told["suggestions"] = suggest(scene)

@@ -19,6 +19,8 @@ HALF = 0.005001
 """Of the last place of a logged size, and what a float adds to it."""
 MAPPED = "CPU_Mapped"
 """The head's name for what it maps of the file, where mmap is on."""
+FIRST = "layer   0 assigned"
+"""In the line that begins a loading."""
 
 EXPLAINED: dict[str, str] = {}
 """What begins a difference that is known -> why it is none of the plan's."""
@@ -31,18 +33,23 @@ class Logged:
     layers: list[str]
     sizes: list[facts.Size]
     cells: list[facts.Cells]
+    last: str
+    """The last line of all."""
 
     @classmethod
     def read(cls, lines: list[str]) -> Logged:
-        """With the lab's own parser."""
+        """With the lab's own parser; of the last loading, as `-fit on` tries one before."""
+        last = lines[-1] if lines else "(an empty log)"
+        begins = [n for n, line in enumerate(lines) if facts.layers([line]) and FIRST in line]
+        lines = lines[begins[-1] :] if begins else lines
         found = [size for line in lines for size in facts.sizes(line)]
-        return cls(facts.layers(lines), found, facts.cells(lines))
+        return cls(facts.layers(lines), found, facts.cells(lines), last)
 
 
 def differences(scene: Scene, logged: Logged) -> list[str]:
     """Where the two differ; a line names the thing, what was planned and what was logged."""
     if not logged.layers:
-        return ["the head logged no layer: it did not come as far as loading"]
+        return [f"the head did not come as far as loading: {logged.last}"]
     found = list(_layers(scene.plan, logged))
     if refusal := refused(scene):
         made = [size for size in logged.sizes if size.kind != "weights"]

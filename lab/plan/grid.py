@@ -68,6 +68,7 @@ LINES: tuple[tuple[int, str], ...] = (
     (2, "-ngl 99 -ts 3,4 -ctv q8_0 -fa off"),
     (2, "-ngl 99 -ts 3,4 -ctk q4_0 -ctv q4_0 -fa on -nkvo"),
     (2, "-ts 3,4 -fit on"),
+    (3, "-fit on"),
 )
 """Splits by memory are kept off ties: at one, the last byte of free memory would decide."""
 
@@ -95,9 +96,10 @@ class Combination:
 
     def head(self) -> heads.Head:
         """The real one."""
-        return heads.Head(
-            models.build(models.STANDARD[self.model]).path, self.workers, self.words
-        )
+        # With -fit on the head makes caches twice: one is only tried.
+        until = heads.UP if "-fit on" in self.line else heads.PLACED
+        path = models.build(models.STANDARD[self.model]).path
+        return heads.Head(path, self.workers, self.words, until)
 
     def __str__(self) -> str:
         return f"{self.model}, {self.workers} workers: {self.line or '(no more flags)'}"

@@ -1,7 +1,8 @@
 """Real heads, one after another, in one container: what each logs of its placement.
 
 The container has no network but its loopback, where some workers run; the head is stopped as soon
-as its log has what is asked for. A head that crashes later has logged its placement before.
+as its log has what is asked for. A head that crashes later has logged its placement before. One that
+ends before that is started once more: a worker whose last head was stopped may not be back yet.
 """
 
 from __future__ import annotations
@@ -26,27 +27,31 @@ PIN = "f1793c1c4"
 FIRST_PORT = 50051
 PLACED = "sched_reserve: |failed to create context|error loading model|invalid argument"
 """The head's caches are made, or it has given up."""
-UP = "server is listening"
+UP = "all slots are idle|waiting for new tasks"
 """It has been through its warm-up."""
 
 SCRIPT = r"""
 start() { ggml-rpc-server -p $((FIRST + $1)) >/dev/null 2>&1 & eval "W$1=\$!"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 head() {
-    id=$1 workers=$2 log=/heads/$1.log
-    shift 2
-    for i in $(seq 0 $((workers - 1))); do
-        eval "pid=\$W$i"
-        if gone "$pid"; then start "$i"; sleep 0.3; fi
+    id=$1 workers=$2 until=$3 log=/heads/$1.log
+    shift 3
+    for attempt in 1 2; do
+        for i in $(seq 0 $((workers - 1))); do
+            eval "pid=\$W$i"
+            if gone "$pid"; then start "$i"; sleep 0.3; fi
+        done
+        rm -f /heads/$id.exit
+        "$@" >"$log" 2>&1 &
+        pid=$!
+        for _ in $(seq 400); do
+            if gone $pid || grep -qE "$until" "$log"; then break; fi
+            sleep 0.02
+        done
+        if gone $pid; then wait $pid; echo "$?" >/heads/$id.exit
+        else kill -9 $pid; wait $pid; fi 2>/dev/null
+        if grep -qE "$until" "$log"; then break; fi
     done
-    llama-server "$@" >"$log" 2>&1 &
-    pid=$!
-    for _ in $(seq 1000); do
-        if gone $pid || grep -qE "$STOP" "$log"; then break; fi
-        sleep 0.02
-    done
-    if gone $pid; then wait $pid; echo "$?" >/heads/$id.exit
-    else kill -9 $pid; wait $pid; fi 2>/dev/null
 }
 for i in 0 1 2 3 4; do start $i; done
 sleep 0.5
@@ -60,6 +65,8 @@ class Head:
     model: Path
     workers: int
     args: tuple[str, ...]
+    until: str = PLACED
+    """It is stopped when a line of its log matches."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +82,8 @@ def endpoints(workers: int) -> list[str]:
     return [f"127.0.0.1:{FIRST_PORT + index}" for index in range(workers)]
 
 
-def run(heads: list[Head], *, until: str = PLACED, pin: str = PIN) -> list[Seen]:
-    """Start them in turn, each until a line of its log matches `until`.
+def run(heads: list[Head], *, pin: str = PIN) -> list[Seen]:
+    """Start them in turn, each until its log has what is asked for.
 
     Raises:
         LabError: the image is missing, or the container failed.
@@ -92,7 +99,7 @@ def run(heads: list[Head], *, until: str = PLACED, pin: str = PIN) -> list[Seen]
         folder = Path(name)
         folder.chmod(0o777)  # the image's user is not this one
         script = folder / "heads.sh"
-        script.write_text(_script(heads, until))
+        script.write_text(_script(heads))
         script.chmod(0o755)
         models = {str(head.model.parent): {"bind": MODELS, "mode": "ro"} for head in heads}
         guard = Guard(str(owner.Owner.of(os.getpid())))
@@ -119,12 +126,13 @@ def run(heads: list[Head], *, until: str = PLACED, pin: str = PIN) -> list[Seen]
         return [_seen(folder, index) for index in range(len(heads))]
 
 
-def _script(heads: list[Head], until: str) -> str:
-    lines = [f"FIRST={FIRST_PORT}", f"STOP={shlex.quote(until)}", SCRIPT]
+def _script(heads: list[Head]) -> str:
+    lines = [f"FIRST={FIRST_PORT}", SCRIPT]
     for index, head in enumerate(heads):
         rpc = ["--rpc", ",".join(endpoints(head.workers))] if head.workers else []
         words = ["llama-server", *rpc, "-m", f"{MODELS}/{head.model.name}", *head.args]
-        lines.append(f"head {index} {head.workers} {shlex.join([*words[1:], '-lv', '5'])}")
+        how = [str(index), str(head.workers), head.until, *words, "-lv", "5"]
+        lines.append(f"head {shlex.join(how)}")
     return "\n".join([*lines, "exit 0", ""])
 
 

@@ -32,8 +32,8 @@ class Plan:
     """Tensor's group ("0", "1", ..., "output", "input") -> device -> bytes."""
     experts: dict[str, int]
     """Device -> bytes of routed experts, part of the weights."""
-    moved: dict[int, set[str]]
-    """Layer -> devices (no CPU) that `-ot` gave weights other than experts."""
+    moved: dict[int, dict[str, set[str]]]
+    """Layer -> device, not its own -> weights that `-ot` puts there, without `blk.N.`."""
     mapped: int
     """Bytes of the file that a head with mmap maps: from its first tensor on the CPU to the last,
     with all that lies between, whoever holds it."""
@@ -120,7 +120,7 @@ def plan(header: Header, flags: Flags, devices: list[Device]) -> Plan:
             )
     weights: dict[str, dict[str, int]] = {}
     experts: Counter[str] = Counter()
-    moved: dict[int, set[str]] = {}
+    moved: dict[int, dict[str, set[str]]] = {}
     on_cpu: list[str] = []
     for name, size in header.tensors.items():
         group = _group(name)
@@ -134,8 +134,9 @@ def plan(header: Header, flags: Flags, devices: list[Device]) -> Plan:
                 break
         if device == CPU:
             on_cpu.append(name)
-        if forced and group.isdigit() and device not in (CPU, base) and not _routed(name):
-            moved.setdefault(int(group), set()).add(device)
+        if forced and group.isdigit() and device != base:
+            there = moved.setdefault(int(group), {}).setdefault(device, set())
+            there.add(name.removeprefix(f"blk.{group}."))
         held = weights.setdefault(group, {})
         held[device] = held.get(device, 0) + _padded(size)
         if _routed(name):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from lab.plan.place import CPU, used
-from lab.plan.warnings import Scene, bad_border, warnings
+from lab.plan.warnings import Scene, bad_border, bad_moves, first_on_device, warnings
 
 MOST = 5
 KEPT = 25
@@ -22,10 +22,10 @@ def suggest(scene: Scene) -> list[str]:
     """
     devices = used(scene.flags, scene.devices)
     total = scene.header.layers + 1
-    active = total if scene.flags.layers is None else min(scene.flags.layers, total)
+    first = first_on_device(scene.header, scene.flags)
+    active = total - first
     if not 0 < len(devices) <= active:
         return []
-    first = total - active
     good = [
         not bad_border(scene.header, scene.flags, first + position) for position in range(active)
     ]
@@ -62,7 +62,7 @@ def _on(scene: Scene, index: int, first: int, active: int) -> tuple[list[int], l
         if group != "output" and alone.cache_on[position] != CPU:
             size += sum(c.layers.get(position, 0) for c in alone.caches or [])
         sizes.append(size)
-        refused.append(position in alone.moved)
+        refused.append(bool(bad_moves(scene.header, alone, position)))
     ends = []
     for start in range(active):
         stop = next((n for n in range(start, active) if refused[n]), active)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -67,18 +68,44 @@ def _head(header: Header, name: str) -> int:
     return int(header.key(f"attention.{name}", default))
 
 
+def bad_moves(header: Header, plan: Plan, layer: int) -> list[str]:
+    """What `-ot` does to a layer that crashes; each a piece of a sentence."""
+    return list(_bad_moves(header, plan, layer))
+
+
+def _bad_moves(header: Header, plan: Plan, layer: int) -> Iterator[str]:
+    ratios = cache.ratios(header)
+    before_compressor = layer + 1 < len(ratios) and ratios[layer + 1]
+    for device, names in sorted(plan.moved.get(layer, {}).items()):
+        if device == CPU:
+            own = {n for n in header.tensors if n.startswith(f"blk.{layer}.")}
+            if ratios and len(names) == len(own):
+                yield "-ot puts all weights on the CPU"
+        elif bad := sorted(name for name in names if not HARMLESS.match(name)):
+            yield f"-ot puts weights on {device} ({', '.join(bad[:3])}, {len(bad)} in all)"
+        elif before_compressor and "ffn_down_exps.weight" in names:
+            yield f"-ot puts ffn_down_exps on {device}, and layer {layer + 1} compresses"
+
+
+HARMLESS = re.compile(r"ffn_(up|down|gate|gate_up)(_exps|_chexps|_shexp)?\.")
+"""Weights that each answered on another worker than their layer, alone and together."""
+
+
 def _override(scene: Scene) -> Iterator[str]:
-    for layer, devices in sorted(scene.plan.moved.items()):
-        yield (
-            f"layer {layer}: -ot puts weights on {', '.join(sorted(devices))}, "
-            f"its cache and operations are on {scene.plan.layers[layer]}"
-        )
+    for layer in sorted(scene.plan.moved):
+        for what in bad_moves(scene.header, scene.plan, layer):
+            on = scene.plan.layers[layer]
+            yield f"layer {layer}: {what}; its cache and operations are on {on}"
 
 
-def _inside_group(header: Header, flags: Flags, layer: int) -> str:  # noqa: ARG001
+def _inside_group(header: Header, flags: Flags, layer: int) -> str:
     types = cache.indexers(header)
-    inside = layer < len(types) and not types[layer]
-    return f"layer {layer} is inside a group that shares one indexer" if inside else ""
+    if layer >= len(types) or types[layer]:
+        return ""
+    owner = max(n for n in range(layer) if types[n])
+    if owner < first_on_device(header, flags):
+        return ""  # what the head computes itself reaches every worker
+    return f"layer {layer} uses the indexer of layer {owner}, on the other side"
 
 
 def _before_compressor(header: Header, flags: Flags, layer: int) -> str:
@@ -91,6 +118,12 @@ def _before_compressor(header: Header, flags: Flags, layer: int) -> str:
 def _lone_output(header: Header, flags: Flags, layer: int) -> str:  # noqa: ARG001
     alone = header.arch == "deepseek4" and layer == header.layers
     return "the output is alone on its device: give that one a layer" if alone else ""
+
+
+def first_on_device(header: Header, flags: Flags) -> int:
+    """The first position that `-ngl` leaves to a device."""
+    total = header.layers + 1
+    return 0 if flags.layers is None else max(0, total - flags.layers)
 
 
 BORDERS: dict[str, Callable[[Header, Flags, int], str]] = {
@@ -150,8 +183,9 @@ RULES: tuple[Rule, ...] = (
         "25644",
         "measured at b9951 and f1793c1c4 (b10705); answers at b10724 and 1548a240e (b10816)",
         _override,
-        "It warns of more than crashes: a whole layer moved crashed always, a single tensor only "
-        "where a view of its product follows (attn_q, attn_v, the biases of attention).",
+        "It warns of more than crashes: a whole layer moved to a worker crashed always, a single "
+        "tensor often not (a norm, the output of attention). deepseek4's layer moved to the CPU "
+        "answered where it is the first of its device.",
     ),
     Rule(
         "border-inside-indexer-group",
