@@ -28,9 +28,7 @@ MISPLACED = re.compile(
 
 
 LAYER = re.compile(r"load_tensors: layer +(\d+) assigned to device (\S+?),")
-CELLS = re.compile(
-    r"llama_kv_cache: size = .*\( *(\d+) cells, +(\d+) layers, +(\d+)/(\d+) seqs\)"
-)
+CELLS = re.compile(r"llama_kv_cache: size = .*\( *(\d+) cells, +(\d+) layers, +(\d+)/(\d+) seqs\)")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from lab import terminal
+from lab.errors import InputError
 from lab.plan import devices as device_list
 from lab.plan import flags as flag_list
 from lab.plan import header as headers
+from lab.plan.cache import RULES
+from lab.plan.devices import Device
 from lab.plan.suggest import suggest
 from lab.plan.warnings import Scene, warnings
 
@@ -42,6 +45,7 @@ def command(
     header = headers.read(model)
     devices = device_list.parse(device or [])
     given = flag_list.parse(flags or [])
+    _check_endpoints(given.endpoints, devices)
     scene = Scene.of(header, given, devices)
     told = _facts(scene)
     if suggestions:
@@ -52,36 +56,53 @@ def command(
         terminal.out().print(_text(told), markup=False, highlight=False, soft_wrap=True)
 
 
+def _check_endpoints(endpoints: tuple[str, ...], devices: list[Device]) -> None:
+    """The head names its devices after the servers of `--rpc`, in that order."""
+    given = list(dict.fromkeys(device.endpoint for device in devices))
+    if endpoints and list(endpoints) != given:
+        raise InputError(
+            f"the head has {','.join(endpoints)}, --device names {','.join(given)}",
+            where="--rpc",
+            hint="give a --device for each server, in the order of --rpc",
+        )
+
+
 def _facts(scene: Scene) -> dict[str, Any]:
-    held = scene.plan.per_device()
+    header, plan = scene.header, scene.plan
+    held = plan.per_device()
     memory = {device.name: device.memory for device in scene.devices}
-    wide = int(scene.header.key("embedding_length")) * int(
-        scene.header.key("hyper_connection.count", 1)
-    )
+    streams = int(header.key("hyper_connection.count", 1))
+    wide = int(header.key("embedding_length")) * streams
+    known = plan.caches is not None
     return {
-        "architecture": scene.header.arch,
+        "architecture": header.arch,
         "layers": [
             {
                 "layer": layer,
-                "device": scene.plan.layers[layer],
-                "weights": scene.plan.weights.get(str(layer), {}),
-                "kv": None if scene.plan.kv[layer] < 0 else scene.plan.kv[layer],
-                "recurrent": scene.plan.recurrent[layer],
-                "cache_on": scene.plan.cache_on[layer],
+                "device": plan.layers[layer],
+                "weights": plan.weights.get(str(layer), {}),
+                **{kind: plan.held(kind, layer) if known else None for kind in KINDS},
+                "cache_on": plan.cache_on[layer],
             }
-            for layer in range(scene.header.layers)
+            for layer in range(header.layers)
         ],
-        "output": scene.plan.layers[-1],
+        "output": plan.layers[-1],
         "devices": {
             name: {
                 "memory": memory.get(name),
                 **held.get(name, {}),
-                "experts": scene.plan.experts.get(name, 0),
+                "experts": plan.experts.get(name, 0),
             }
             for name in dict.fromkeys([*memory, *held])
         },
-        "kv_known": scene.header.arch in KNOWN_KV,
+        "caches_known": known,
+        "caches": [
+            {"kind": c.kind, "name": c.name, "cells": c.cells, "streams": c.streams}
+            for c in plan.caches or []
+            if c.layers
+        ],
         "borders": [{"before": n, "bytes_per_token": wide * 4} for n in scene.borders],
+        "assumed": list(scene.flags.said),
         "warnings": [
             {
                 "rule": rule.name,
@@ -95,36 +116,50 @@ def _facts(scene: Scene) -> dict[str, Any]:
     }
 
 
+KINDS = ("kv", "recurrent", "compressor")
+
+
 def _text(told: dict[str, Any]) -> str:
-    lines = []
-    for row in told["layers"]:
-        weights = ", ".join(f"{size / 2**20:.2f} on {on}" for on, size in row["weights"].items())
-        kv = "?" if row["kv"] is None else f"{row['kv'] / 2**20:.2f}"
-        lines.append(
-            f"layer {row['layer']:3}  {row['device']:6} weights {weights}; KV {kv}, "
-            f"recurrent {row['recurrent'] / 2**20:.2f} on {row['cache_on']}"
-        )
+    lines = [_layer(row) for row in told["layers"]]
     lines += [f"output     {told['output']}", "", "MiB on each device"]
     for name, held in told["devices"].items():
-        parts = [f"{kind} {size / 2**20:.2f}" for kind, size in held.items() if size is not None]
+        parts = [f"{kind} {_mib(size)}" for kind, size in held.items() if size is not None]
         lines.append(f"  {name}: {', '.join(parts)}")
-    if not told["kv_known"]:
-        lines.append(f"  KV and state of {told['architecture']} are not computed")
-    for border in told["borders"]:
+    if not told["caches_known"]:
+        known = ", ".join(RULES)
         lines.append(
-            f"border before layer {border['before']}: "
-            f"{border['bytes_per_token']} bytes of activations for each token"
+            f"  caches of {told['architecture']} are not computed and not counted (known: {known})"
+        )
+    for border in told["borders"]:
+        what = (
+            "the output" if border["before"] == len(told["layers"]) else f"layer {border['before']}"
+        )
+        lines.append(
+            f"border before {what}: {border['bytes_per_token']} bytes of activations for each token"
         )
     for warning in told["warnings"]:
-        lines.append(
-            f"warning: {warning['what']} (#{warning['report']}; builds: {warning['builds']})"
-        )
+        number = f"#{warning['report']}; " if warning["report"] else ""
+        lines.append(f"warning: {warning['what']} ({number}builds: {warning['builds']})")
         lines += [f"  limits: {warning['limits']}"] if warning["limits"] else []
+    lines += [f"assumed: {remark}" for remark in told["assumed"]]
     if "suggestions" in told:
         found = told["suggestions"]
         lines.append(
             "suggested: " + "  ".join(f"-ts {ts}" for ts in found)
             if found
-            else "suggested: none: every -ts warns, or no rule explains this architecture"
+            else "suggested: none: every -ts over these devices warns"
         )
     return "\n".join(lines)
+
+
+def _layer(row: dict[str, Any]) -> str:
+    weights = ", ".join(f"{_mib(size)} on {on}" for on, size in row["weights"].items())
+    held = [f"{kind} {_mib(row[kind])}" for kind in KINDS if row[kind]]
+    if row["kv"] is None:
+        held = ["caches ?"]
+    caches = f"; {', '.join(held)} on {row['cache_on']}" if held else ""
+    return f"layer {row['layer']:3}  {row['device']:6} weights {weights}{caches}"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.2f}"

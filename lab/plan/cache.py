@@ -151,7 +151,9 @@ def _glm_dsa(header: Header, flags: Flags) -> list[Cache]:
 def _deepseek4(header: Header, flags: Flags) -> list[Cache]:
     """Every slot has streams of its own, `-kvu` or not: then each is as long as the whole cache."""
     cells, slots = sequence(header, flags), flags.slots
-    layers = {ratio: [n for n, r in enumerate(ratios(header)) if r == ratio] for ratio in (CSA, HCA)}
+    layers = {
+        ratio: [n for n, r in enumerate(ratios(header)) if r == ratio] for ratio in (CSA, HCA)
+    }
     head = int(header.key("attention.key_length"))
     index = int(header.key("attention.indexer.key_length"))
 
@@ -180,9 +182,7 @@ def _deepseek4(header: Header, flags: Flags) -> list[Cache]:
 def _qwen35moe(header: Header, flags: Flags) -> list[Cache]:
     every = int(header.key("full_attention_interval", 4))
     known = header.key("attention.recurrent_layers", [])
-    recurs = [
-        bool(known[n]) if known else (n + 1) % every != 0 for n in range(header.trunk)
-    ]
+    recurs = [bool(known[n]) if known else (n + 1) % every != 0 for n in range(header.trunk)]
     inner, state = int(header.key("ssm.inner_size")), int(header.key("ssm.state_size"))
     channels = inner + 2 * int(header.key("ssm.group_count")) * state
     size = ((int(header.key("ssm.conv_kernel")) - 1) * channels + state * inner) * FLOAT

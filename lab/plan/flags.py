@@ -6,7 +6,7 @@ import difflib
 import functools
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,7 +195,7 @@ def _values(rest: Iterator[str], name: str, count: int) -> list[str]:
 
 
 def _unknown(name: str, known: list[str]) -> InputError:
-    near = difflib.get_close_matches(name, known, n=3)
+    near = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=2)
     guess = f"did you mean {' or '.join(near)}?" if near else "spell it as llama-server --help does"
     return InputError("llama-server has no such flag", where=name, hint=guess)
 
@@ -250,7 +250,7 @@ def _first(flag: str, pattern: str, value: str) -> list[tuple[str, str]]:
 
 
 # In the order of the command line: the first pattern that matches a tensor places it.
-_OVERRIDES = {
+_OVERRIDES: dict[str, Callable[[str], list[tuple[str, str]]]] = {
     "override": _override,
     "cpu-experts": functools.partial(_first, "-ncmoe", EXPERTS),
     "cpu-dense": functools.partial(_first, "-ncffn", DENSE),

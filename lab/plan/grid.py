@@ -130,8 +130,8 @@ def main() -> int:
             open_ += why is None
             print(f"{one}\n    {line}" + (f"\n    explained: {why}" if why else ""))
     print(
-        f"{len(found)} combinations of {len(LINES)} lines and {len(models.STANDARD)} models against "
-        f"heads of {heads.PIN}: {open_} differences, {known} explained; "
+        f"{len(found)} combinations of {len(LINES)} lines and {len(models.STANDARD)} models "
+        f"against heads of {heads.PIN}: {open_} differences, {known} explained; "
         f"{time.monotonic() - began:.0f} s"
     )
     return 1 if open_ else 0

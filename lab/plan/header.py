@@ -67,13 +67,17 @@ class Header:
         return value[layer] if isinstance(value, list) else value
 
 
-class _Reader(GGUFReader):  # type: ignore[misc]  # the package has no types
+class _Reader(GGUFReader):
     """Passes over a vocabulary, which places nothing and takes the reader seconds."""
+
+    @property
+    def _bytes(self) -> Any:
+        return self.data
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
         if raw_type == GGUFValueType.ARRAY:
             order = "<" if self.endianess == GGUFEndian.LITTLE else ">"
-            kind, count = struct.unpack_from(f"{order}IQ", self.data, orig_offs)
+            kind, count = struct.unpack_from(f"{order}IQ", self._bytes, orig_offs)
             start = orig_offs + 12
             if kind == GGUFValueType.STRING:
                 end = self._past_strings(start, count, struct.Struct(f"{order}Q"))
@@ -85,7 +89,7 @@ class _Reader(GGUFReader):  # type: ignore[misc]  # the package has no types
 
     def _past_strings(self, at: int, count: int, length: struct.Struct) -> int:
         for _ in range(count):
-            at += 8 + length.unpack_from(self.data, at)[0]
+            at += 8 + length.unpack_from(self._bytes, at)[0]
         return at
 
 

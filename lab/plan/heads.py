@@ -1,8 +1,8 @@
 """Real heads, one after another, in one container: what each logs of its placement.
 
 The container has no network but its loopback, where some workers run; the head is stopped as soon
-as its log has what is asked for. A head that crashes later has logged its placement before. One that
-ends before that is started once more: a worker whose last head was stopped may not be back yet.
+as its log has what is asked for. A head that crashes later has logged its placement before. One
+that ends before that is started once more: a worker whose last head was stopped may not be back.
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ def run(heads: list[Head], *, pin: str = PIN) -> list[Seen]:
     client = engine.client(timeout=1800)
     image = find(client, ImageSpec(pin).tag)
     if image is None:
-        raise LabError(
-            "no such image", where=ImageSpec(pin).tag, hint=f"rpclab images build {pin}"
-        )
+        raise LabError("no such image", where=ImageSpec(pin).tag, hint=f"rpclab images build {pin}")
     with tempfile.TemporaryDirectory(prefix="rpclab-heads-") as name:
         folder = Path(name)
         folder.chmod(0o777)  # the image's user is not this one

@@ -16,9 +16,9 @@ KEPT = 25
 def suggest(scene: Scene) -> list[str]:
     """Up to `MOST` values of `-ts`, those that leave most room on the fullest device first.
 
-    Only what the rules explain can be kept away from: see each rule's `limits`. Device after device,
-    the best ways to fill the first ones up to a position are kept; what is said is held against all
-    rules once more.
+    Only what the rules explain can be kept away from: see each rule's `limits`. Device after
+    device, the best ways to fill the first ones up to a position are kept; what is said is held
+    against all rules once more.
     """
     devices = used(scene.flags, scene.devices)
     total = scene.header.layers + 1
@@ -58,7 +58,9 @@ def _on(scene: Scene, index: int, first: int, active: int) -> tuple[list[int], l
     sizes, refused = [], []
     for position in range(first, first + active):
         group = str(position) if position < scene.header.layers else "output"
-        size = sum(n for on, n in alone.weights.get(group, {}).items() if on == alone.layers[position])
+        size = sum(
+            n for on, n in alone.weights.get(group, {}).items() if on == alone.layers[position]
+        )
         if group != "output" and alone.cache_on[position] != CPU:
             size += sum(c.layers.get(position, 0) for c in alone.caches or [])
         sizes.append(size)
