@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 .PHONY: help
 help: ## What there is
 	@echo 'make scenario-28047   run one scenario by its number (ARGS: more arguments of rpclab run)'
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' \
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
 	    | awk -F'|' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
 .PHONY: venv
@@ -47,6 +47,16 @@ test: $(STAMP) engine ## All tests: unit, and integration on the engine with two
 .PHONY: nightly
 nightly: $(STAMP) engine ## Every scenario over every pin and flavour, and what changed (ARGS: rpclab nightly --help)
 	$(RPCLAB) nightly $(ARGS)
+
+.PHONY: plan-grid
+plan-grid: $(STAMP) engine ## rpclab plan against real heads: hundreds of command lines, every model
+	$(RPCLAB) images build f1793c1c4
+	$(BIN)/python -m lab.plan.grid
+
+.PHONY: plan-borders
+plan-borders: $(STAMP) engine ## Every border of glm-dsa and deepseek4 run: ends each as rpclab plan says?
+	$(BIN)/python -m lab.plan.borders runs/plan-borders.toml
+	$(RPCLAB) run runs/plan-borders.toml $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) engine ## Where the seconds go

@@ -83,4 +83,6 @@ def text(tried: Iterable[tuple[str, int]] = TRIED) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(text())
+    target = Path(sys.argv[1])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text())
