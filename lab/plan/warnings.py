@@ -215,7 +215,8 @@ RULES: tuple[Rule, ...] = (
         "26746",
         "measured at b10326 and b11434, on a simulated device",
         _top_k,
-        "The width is that of a full context; a shorter prompt answers.",
+        "The width is that of a full context; a shorter prompt answers. Measured for deepseek4; "
+        "glm-dsa's width is computed alone.",
     ),
     Rule("over-memory", "", "all", _memory, "Compute buffers are not counted."),
 )
