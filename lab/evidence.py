@@ -8,6 +8,7 @@ runs/<time>-<scenario>/<case>/
     inspect/NODE.json   the container as it stood at the end
     nodes.json      node -> running, exit code, out of memory, finished
     stacks/NODE.txt thread stacks, of a hang
+    links.json      link -> bytes to the worker ("up") and from it ("down"), load and all
     answers.json    the answers of the head, one per request
     reference.json  the right answers: same image, model, workload, no RPC
     outcome.json, verdict.json, reproduce.sh

@@ -10,12 +10,15 @@ import time
 from typing import Any
 
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 from toxiproxy import Toxiproxy
 from toxiproxy.api import APIConsumer
 
 from lab.errors import LabError
 
 CONTROL_PORT = 8474
+SENT = "toxiproxy_proxy_sent_bytes_total"
+DIRECTIONS = {"upstream": "up", "downstream": "down"}
 
 
 class Links:
@@ -67,6 +70,20 @@ class Links:
         found = sorted((toxic.stream, toxic.attributes["latency"]) for toxic in toxics)
         if found != [("downstream", latency_ms), ("upstream", latency_ms)]:
             raise LabError(f"asked for {latency_ms} ms each way, found {found}", where=name)
+
+    def traffic(self) -> dict[str, dict[str, int]]:
+        """Bytes over each link: `{"worker1": {"up": to the worker, "down": from it}}`.
+
+        toxiproxy counts a connection's bytes when it ends: ask after the head has.
+        """
+        text = APIConsumer.get("/metrics", timeout=10).text
+        found: dict[str, dict[str, int]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == SENT:
+                    name = DIRECTIONS[sample.labels["direction"]]
+                    found.setdefault(sample.labels["proxy"], {})[name] = int(sample.value)
+        return found
 
     def _checked(self, url: str, body: dict[str, Any]) -> None:
         """POST, where anything but success is the lab's failure.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import docker
 import httpx
+import requests
 
 from lab.case import Case
 from lab.evidence import Evidence
@@ -15,6 +17,10 @@ from lab.topology import Plan, Topology
 from lab.workload import Requests
 
 POLL_SECONDS = 0.01
+COUNTED_SECONDS = 3.0
+"""toxiproxy counts a connection's bytes a moment after its end."""
+HELLO_BYTES = 100
+"""More than the lab's HELLO sends."""
 SETTLE_SECONDS = 1.0
 """After the head died, how long its worker may take to die of the same cause."""
 
@@ -35,6 +41,7 @@ def observe(
             _work(topology, case, evidence)
         if not keep:
             _end(topology, case.budget, evidence)
+            _traffic(topology, evidence)
         topology.snapshot()
     evidence.event("removed")
 
@@ -87,6 +94,25 @@ def _end(topology: Topology, budget: Budget, evidence: Evidence) -> None:
         topology.kill("head", "SIGKILL")
         head.exited.wait(budget.shutdown)
     topology.drain("head")
+
+
+def _traffic(topology: Topology, evidence: Evidence) -> None:
+    """Bytes over each link, once the head's connections have ended: `links.json`."""
+    if topology.nodes["toxiproxy"].exited.is_set():
+        return
+    deadline = time.monotonic() + COUNTED_SECONDS
+    with contextlib.suppress(requests.RequestException):
+        now = topology.links.traffic()
+        before: dict[str, dict[str, int]] = {}
+        while (before != now or not _all_counted(now)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            before, now = now, topology.links.traffic()
+        evidence.write("links.json", now)
+
+
+def _all_counted(traffic: dict[str, dict[str, int]]) -> bool:
+    """Whether each worker's link carried more than the lab's own HELLO."""
+    return all(its["up"] > HELLO_BYTES for name, its in traffic.items() if name != "head")
 
 
 def _settle(topology: Topology) -> None:

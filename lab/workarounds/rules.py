@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lab.case import Case
+from lab.plan import cache, warnings
 from lab.plan import devices as device_list
 from lab.plan import flags as flag_list
 from lab.plan.header import Header
-from lab.plan.place import CPU, plan
-from lab.plan.warnings import Scene
+from lab.plan.place import CPU
+from lab.plan.warnings import Scene, bad_moves
+from lab.scenario import RPC
 from lab.topology import LINK_PORT
 
 LEAST = 2
@@ -41,33 +43,18 @@ class Observation:
     cured: bool
 
 
-def _types(header: Header) -> list[int]:
-    found: list[int] = header.key("attention.indexer.types", [])
-    return found
-
-
-def _own_indexers(scene: Scene) -> bool:
-    owner = 0
-    for layer, own in enumerate(_types(scene.header)):
-        owner = layer if own else owner
-        if scene.plan.layers[owner] not in (CPU, scene.plan.layers[layer]):
-            return False
-    return True
-
-
-def _ratios(header: Header) -> list[int]:
-    found: list[int] = header.key("attention.compress_ratios", [])
-    return found
-
-
-def _compressors_together(scene: Scene) -> bool:
-    ratios = _ratios(scene.header)
-    return len({on for on, ratio in zip(scene.plan.cache_on, ratios, strict=True) if ratio}) <= 1
+def _silent(*names: str) -> Callable[[Scene], bool]:
+    """Whether rules of the plan (`lab/plan/warnings.py`) have nothing to say."""
+    rules = [rule for rule in warnings.RULES if rule.name in names]
+    return lambda scene: not any(line for rule in rules for line in rule.find(scene))
 
 
 def _weights_with_cache(scene: Scene) -> bool:
     # What lies on the head is sent to whoever needs it.
-    return all(scene.plan.cache_on[layer] == CPU for layer in scene.plan.moved)
+    return all(
+        scene.plan.cache_on[layer] == CPU or not bad_moves(scene.header, scene.plan, layer)
+        for layer in scene.plan.moved
+    )
 
 
 def _one_device(scene: Scene) -> bool:
@@ -83,8 +70,15 @@ RULES: tuple[Rule, ...] = (
         "own-indexer",
         "layers that share an indexer are on the worker that has it, or the head has it: "
         "a worker's first layer has an indexer of its own",
-        lambda header: 0 in _types(header) and 1 in _types(header),
-        _own_indexers,
+        lambda header: 0 in cache.indexers(header) and 1 in cache.indexers(header),
+        _silent("border-inside-indexer-group"),
+    ),
+    Rule(
+        "compressors",
+        "a worker's first layer does not compress, unless the head has all caches (-nkvo), and no "
+        "worker has the output alone",
+        lambda header: any(cache.ratios(header)),
+        _silent("border-before-compressor", "output-alone"),
     ),
     Rule(
         "weights-with-cache",
@@ -92,12 +86,6 @@ RULES: tuple[Rule, ...] = (
         "the head has these",
         _any,
         _weights_with_cache,
-    ),
-    Rule(
-        "compressors-together",
-        "the caches of all layers that compress are in one place",
-        lambda header: any(_ratios(header)),
-        _compressors_together,
     ),
     Rule("one-device", "one device holds all layers", _any, _one_device),
 )
@@ -110,8 +98,8 @@ def scene(case: Case, header: Header) -> Scene:
         for number in range(1, len(case.workers) + 1)
     ]
     devices = device_list.parse(words)
-    flags = flag_list.parse(_placing(case.args))
-    return Scene(header, flags, devices, plan(header, flags, devices))
+    flags = flag_list.parse([word for word in case.args if word != RPC])
+    return Scene.of(header, flags, devices)
 
 
 def explain(seen: Sequence[Observation]) -> Rule | None:
@@ -124,16 +112,3 @@ def explain(seen: Sequence[Observation]) -> Rule | None:
         if all(rule.holds(it.scene) == it.cured for it in seen):
             return rule
     return None
-
-
-def _placing(args: tuple[str, ...]) -> list[str]:
-    keep: list[str] = []
-    words = list(args)
-    known = {"-ngl", "-ts", "-sm", "-ot", "-c", "-np"}
-    while words:
-        word = words.pop(0)
-        if word in known:
-            keep += [word, words.pop(0)]
-        elif word in ("-nkvo", "-cmoe"):
-            keep.append(word)
-    return keep

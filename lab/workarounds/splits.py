@@ -32,7 +32,8 @@ def splits(header: Header, workers: int) -> list[Shares]:
 
 
 def starts(header: Header) -> list[int]:
-    """Layers at which something begins: an indexer of its own, another kind of attention."""
+    """Layers that need little of the one before: with an indexer of their own, that do not compress,
+    after one of full attention."""
     count = header.layers
     types = header.key("attention.indexer.types", [])
     ratios = header.key("attention.compress_ratios", [])
@@ -41,7 +42,7 @@ def starts(header: Header) -> list[int]:
         layer
         for layer in range(1, count)
         if (types and types[layer])
-        or (ratios and bool(ratios[layer]) != bool(ratios[layer - 1]))
+        or (ratios and not ratios[layer])
         or (interval > 1 and layer % interval == 0)
     ]
 
