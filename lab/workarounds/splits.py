@@ -32,8 +32,8 @@ def splits(header: Header, workers: int) -> list[Shares]:
 
 
 def starts(header: Header) -> list[int]:
-    """Layers that need little of the one before: with an indexer of their own, that do not compress,
-    after one of full attention."""
+    """Layers that need little of the one before: with an indexer of their own, without a
+    compressor, after one of full attention."""
     count = header.layers
     types = header.key("attention.indexer.types", [])
     ratios = header.key("attention.compress_ratios", [])
