@@ -63,6 +63,9 @@ def reference_case(case: Case) -> Case:
         env={},
         args=(*_without_placement(case.args), "-np", "1"),
         link=Link(),
+        faults=(),
+        under=(),
+        again=False,
         workload=Workload(**{**case.workload.model_dump(), "together": False}),
     )
 

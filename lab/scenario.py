@@ -12,6 +12,8 @@ from pydantic import Field, field_validator, model_validator
 
 from lab import hosts, pins, toml
 from lab.facts import BUFFERS
+from lab.faults import AnyFault
+from lab.faults.after import After
 from lab.flavours import flavours
 from lab.signatures import load_signatures
 from lab.variants import variant_names
@@ -62,6 +64,8 @@ class Expect(toml.Strict, strict=True):
     """What the head must have logged: what the buffer holds -> device -> MiB (within 0.01)."""
     misplaced: list[Annotated[int, Field(ge=0)]] | None = None
     """Layers whose fused operation the head must have found on another device, no more."""
+    after: After = After()
+    """What must hold after the fault."""
 
     @model_validator(mode="after")
     def _enough(self) -> Expect:
@@ -151,6 +155,11 @@ class Row(toml.Strict, strict=True):
     workload: Workload | None = None
     budget: Budget | None = None
     link: Link = Link()
+    faults: list[AnyFault] = []
+    under: list[AnyFault] = []
+    """Faults that must not matter: the case must end as it does without them."""
+    again: bool = False
+    """After the work, start the head once more, with the same workers, and ask it."""
     needs: list[str] = []
     """Labels that a host must carry; no such host: the case is skipped, and says so."""
     expect: Expect
@@ -161,11 +170,20 @@ class Row(toml.Strict, strict=True):
     def _scalars(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        axes = ("pin", "model", "workers", "flavour", "variant")
+        axes = ("pin", "model", "workers", "flavour", "variant", "under")
         return {
             key: [value] if key in axes and not isinstance(value, list) else value
             for key, value in data.items()
         }
+
+    @model_validator(mode="after")
+    def _after_what(self) -> Row:
+        given = self.expect.after.model_fields_set
+        if self.expect.after.again and not self.again:
+            raise ValueError("expect.after.again needs `again = true`")
+        if given - {"again", "memory_mib", "shutdown"} and not (self.faults or self.under):
+            raise ValueError("expect.after needs `faults` or `under`")
+        return self
 
     @field_validator("args")
     @classmethod

@@ -70,7 +70,7 @@ def test_the_telling_signature_comes_before_the_one_that_follows_from_it() -> No
 
 def test_every_pattern_compiles_and_says_what_it_is_about() -> None:
     for signature in load_signatures().values():
-        assert re.compile(signature.pattern)
+        assert re.compile(signature.pattern or "")
         assert signature.about
 
 
