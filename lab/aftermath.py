@@ -16,9 +16,9 @@ MIB = 1 << 20
 Events = list[dict[str, Any]]
 
 
-def targets_of(events: Events, what: str) -> set[str]:
-    """The nodes that faults of a kind struck: those that a fault `kills` or `starves`."""
-    begun = [event for event in events if event["event"] == "fault-begin" and event.get(what)]
+def starved_by_fault(events: Events) -> set[str]:
+    """The nodes whose memory a fault limited."""
+    begun = [e for e in events if e["event"] == "fault-begin" and e["starves"]]
     return {node for event in begun for node in event["targets"]}
 
 

@@ -37,8 +37,8 @@ def observe(
     with topology, driver:
         if _wait_healthy(topology, case.budget, evidence, driver):
             _work(topology, case, evidence, driver)
-        driver.settle()
-        if case.faults or case.under:
+        driver.before_probe(topology.nodes["head"].exited.is_set() and not case.again)
+        if case.faults:
             _probe(topology, case, evidence, driver)
         driver.before_shutdown()
         if not keep:
@@ -101,9 +101,10 @@ def _again(topology: Topology, case: Case, evidence: Evidence) -> None:
     """Start the head once more, with the same workers, and ask it: `again.json`."""
     found: dict[str, Any] = {"answer": None, "healthy": False, "exit": None, "seconds": 0.0}
     began = time.monotonic()
+    evidence.event("again")
     topology.start_again("head")
     head = topology.nodes["head"]
-    deadline = began + case.budget.start + case.budget.load + case.budget.warmup
+    deadline = began + case.budget.again
     with httpx.Client(timeout=2.0) as client:
         while not head.exited.is_set() and not found["healthy"] and time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab import toml
-from lab.aftermath import aftermath, targets_of
+from lab.aftermath import aftermath, starved_by_fault
 from lab.compare import compare
 from lab.evidence import Evidence
 from lab.facts import facts
@@ -29,7 +29,8 @@ from lab.signatures import load_signatures
 
 FIRST_SIGNAL_CODE = 128
 OUT_OF_MEMORY = "out-of-memory"
-"""The signature that no log line has."""
+BY_FAULT = "killed-by-fault"
+"""Signatures that no log line has."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _classify(evidence: Evidence) -> Outcome:
     if lost := [name for name in ours if not evidence.has_log(name)]:
         return Outcome("error", reason=f"the evidence is incomplete: no log of {', '.join(lost)}")
     starved = [name for name, state in nodes.items() if state["oom_killed"]]
-    limited = targets_of(events, "starves")
+    limited = starved_by_fault(events)
     if unlimited := [name for name in starved if name not in limited]:
         return Outcome("error", node=unlimited[0], reason="killed at its memory limit")
 
@@ -127,8 +128,11 @@ def _classify(evidence: Evidence) -> Outcome:
         died = _failure("crash", evidence, starved[0], phase, nodes, alive)
         line = "(the engine: killed at its memory limit)"
         return _with(died, signature=OUT_OF_MEMORY, logged_by=None, line=line)
-    # A worker that a fault killed did not crash; what the others make of it is the outcome.
-    struck = [name for name in targets_of(events, "kills") if name != "head"]
+    # A worker that a fault ended did not crash; what the others make of it is the outcome.
+    struck = [name for name in dead if _by_fault(name, nodes[name]["finished"], events)]
+    if "head" in struck:
+        died = _failure("crash", evidence, "head", phase, nodes, alive)
+        return _with(died, signature=BY_FAULT, logged_by=None, line="(a fault ended it)")
     dead = [name for name in dead if name not in struck]
     crashed = [name for name in dead if (nodes[name]["exit"] or 0) > FIRST_SIGNAL_CODE]
     if crashed:
@@ -139,6 +143,15 @@ def _classify(evidence: Evidence) -> Outcome:
     if dead:
         return _failure("refused", evidence, dead[0], phase, nodes, alive)
     return _with(_judge_answers(evidence, phase), alive=alive, shutdown=shutdown)
+
+
+def _by_fault(node: str, finished: float, events: list[dict[str, Any]]) -> bool:
+    """Whether a node's end is a fault's doing: it came while a fault that kills was at it."""
+    return any(
+        node in event["targets"] and event["began"] <= finished <= event["t"]
+        for event in events
+        if event["event"] == "fault-begin" and event["kills"]
+    )
 
 
 def _judge_answers(evidence: Evidence, phase: str) -> Outcome:

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from lab import hosts, pins, toml
 from lab.facts import BUFFERS
-from lab.faults import AnyFault
+from lab.faults import AnyFault, Fault
 from lab.faults.after import After
 from lab.flavours import flavours
 from lab.signatures import load_signatures
@@ -129,6 +129,8 @@ class Budget(toml.Strict, strict=True):
     prefill: Annotated[float, Field(gt=0)] = 120
     decode: Annotated[float, Field(gt=0)] = 120
     shutdown: Annotated[float, Field(gt=0)] = 10
+    again: Annotated[float, Field(gt=0)] = 20
+    """Of the head that is started once more, until it serves."""
 
 
 class Row(toml.Strict, strict=True):
@@ -181,9 +183,17 @@ class Row(toml.Strict, strict=True):
         given = self.expect.after.model_fields_set
         if self.expect.after.again and not self.again:
             raise ValueError("expect.after.again needs `again = true`")
-        if given - {"again", "memory_mib", "shutdown"} and not (self.faults or self.under):
-            raise ValueError("expect.after needs `faults` or `under`")
+        if given - {"again"} and not self.faults:
+            raise ValueError("expect.after needs `faults`")
         return self
+
+    @field_validator("under")
+    @classmethod
+    def _must_not_matter(cls, faults: list[Fault]) -> list[Fault]:
+        for fault in faults:
+            if fault.kills or fault.starves:
+                raise ValueError(f"{fault.kind} matters to any case: use `faults`")
+        return faults
 
     @field_validator("args")
     @classmethod

@@ -5,10 +5,12 @@ Every function raises `LabError`, or an error of the engine's, where it cannot d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from docker.errors import APIError
 from docker.utils import parse_bytes
 
 from lab.errors import LabError
@@ -55,21 +57,31 @@ def process_state(topology: Topology, name: str) -> str:
     raise LabError(f"no process of llama.cpp in {table['Processes']}", where=name)
 
 
+def worker_health(topology: Topology, name: str) -> str:
+    """`running`, `stopped` (SIGSTOP), `paused`, `exited`."""
+    status = str(state(topology, name)["Status"])
+    if status == "running":
+        with contextlib.suppress(APIError, LabError):  # it may end at this moment
+            return "stopped" if process_state(topology, name).startswith("T") else status
+    return status
+
+
 def memory(topology: Topology, name: str) -> int | None:
-    """Bytes that a node's processes hold, without files that the kernel keeps in memory; None
-    where the node is not running."""
-    stats = _stats(topology, name).get("memory_stats", {}).get("stats", {})
-    # The two versions of cgroups have a name of their own for it.
-    return next((int(stats[key]) for key in ("anon", "total_rss", "rss") if key in stats), None)
+    """Bytes that a node's llama.cpp holds, without files that are mapped; None where it does not
+    run, or is paused and cannot be asked."""
+    if state(topology, name)["Status"] != "running":
+        return None
+    status = shell(topology, name, f"for p in {CHILD}; do grep RssAnon /proc/$p/status; done")
+    return int(status.split()[1]) * 1024
 
 
 def traffic(topology: Topology, worker: str) -> int:
-    """Bytes that a worker has received and sent; 0 where it is not running.
+    """Bytes that a worker has received and sent, as its own kernel counts them.
 
     toxiproxy counts a connection's bytes at its end only. A worker's network is its link.
     """
-    networks = _stats(topology, worker).get("networks") or {}
-    return sum(int(net["rx_bytes"]) + int(net["tx_bytes"]) for net in networks.values())
+    counts = shell(topology, worker, "grep eth0: /proc/net/dev").partition(":")[2].split()
+    return int(counts[0]) + int(counts[8])
 
 
 def cpu_seconds(topology: Topology, name: str) -> float:

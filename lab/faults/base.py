@@ -45,6 +45,8 @@ class Fault(toml.Strict, ABC, strict=True):
     pause: Annotated[float, Field(ge=0, le=60)] = 0.5
     """Seconds from one end to the next begin."""
 
+    of_link: ClassVar[bool] = False
+    """Whether it acts on the link, whatever the node does."""
     lasts: ClassVar[bool] = True
     """Whether it can end; a killed process stays dead."""
     kills: ClassVar[bool] = False

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 Direction = Literal["upstream", "downstream", "both"]
 
 
-class Toxic(Fault):
+class LinkFault(Fault):
+    """A fault between the head and one worker, or each of them."""
+
+    of_link: ClassVar[bool] = True
+
+
+class Toxic(LinkFault):
     """A fault that one toxic in each of its directions makes."""
 
     direction: Direction = "both"
@@ -81,7 +87,8 @@ class Bandwidth(Toxic):
 
 
 class Blackhole(Toxic):
-    """Nothing comes through, and the connection stays open: what is sent meanwhile comes later."""
+    """Nothing comes through, and no end is seen. Where it is lifted toxiproxy closes what was open:
+    what was sent meanwhile is lost."""
 
     kind: Literal["blackhole"]
     toxic: ClassVar[str] = "timeout"
@@ -145,7 +152,7 @@ class Limit(Toxic):
         return {"bytes": self.max_bytes}
 
 
-class Down(Fault):
+class Down(LinkFault):
     """The link's port is closed and its connections end with FIN; `until` it is up again."""
 
     kind: Literal["down"]

@@ -33,8 +33,9 @@ class Moment(toml.Strict, strict=True):
     As `at` everything counts from the head's start, as `until` from the fault's begin.
     """
 
-    before: Literal["start", "shutdown"] | None = None
-    """Before the head is started, or after the work, before the head is asked to stop."""
+    before: Literal["start", "probe", "shutdown"] | None = None
+    """Before the head is started; after the work, while nothing is asked of the head, before one
+    more request; after that, before the head is asked to stop."""
     phase: str | None = None
     """When the head is first seen in this phase, or beyond it."""
     line: str | None = None
