@@ -12,6 +12,8 @@ from lab.scenario import Workload
 
 FIRST_SIGNAL_CODE = 128
 MIB = 1 << 20
+PROBE_TOKENS = 64
+"""What a request after the fault asks for at most: the beginning of the workload's first answer."""
 
 Events = list[dict[str, Any]]
 
@@ -113,7 +115,10 @@ def _word(evidence: Evidence, answer: dict[str, Any] | None) -> str | None:
     if not reference:
         return None
     workload = toml.validate(evidence.read("case.json")["workload"], Workload, "case.json")
-    return "answers-wrong" if compare(answer, reference[0], workload).wrong else "answers"
+    asked = min(workload.predict, PROBE_TOKENS)
+    lists = {key: value[:asked] for key, value in reference[0].items() if isinstance(value, list)}
+    right = reference[0] | lists
+    return "answers-wrong" if compare(answer, right, workload).wrong else "answers"
 
 
 def _client(evidence: Evidence, events: Events) -> str | None:

@@ -150,7 +150,7 @@ def _check_flavour(flavour: str, workers: int, where: str) -> None:
 
 def _check_faults(row: Row, scenario: Scenario, workers: int, where: str) -> None:
     """A fault that this topology cannot have is a mistake of the file's."""
-    ground = Ground(workers, tuple(scenario.worker_args), row.env)
+    ground = Ground(workers, (*scenario.worker_args, *row.worker_args), row.env)
     for key, given in (("faults", row.faults), ("under", row.under)):
         for index, fault in enumerate(given):
             if reason := fault.unavailable(ground):

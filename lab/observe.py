@@ -9,6 +9,7 @@ from typing import Any
 import docker
 import httpx
 
+from lab.aftermath import PROBE_TOKENS
 from lab.case import Case
 from lab.evidence import Evidence
 from lab.faults.driver import Driver
@@ -120,9 +121,11 @@ def _again(topology: Topology, case: Case, evidence: Evidence) -> None:
 
 
 def _ask(topology: Topology, case: Case, evidence: Evidence, what: str) -> dict[str, Any]:
-    """The workload's first request, once more: `{"answer": ... | None}`, None where none came
-    within the budgets; the timeline gets `probe-request` and so on."""
-    workload = case.workload.model_copy(update={"requests": 1, "together": False})
+    """The workload's first request, once more, but short: `{"answer": ... | None}`, None where none
+    came within the budgets; the timeline gets `probe-request` and so on."""
+    predict = min(case.workload.predict, PROBE_TOKENS)
+    short = {"requests": 1, "together": False, "predict": predict}
+    workload = case.workload.model_copy(update=short)
     head = topology.nodes["head"]
 
     def event(name: str, **facts: Any) -> None:

@@ -36,7 +36,7 @@ class NodeFault(Fault):
 
 
 class Kill(NodeFault):
-    """Ends a process by a signal."""
+    """Ends a process by a signal; a dead worker's port refuses connections."""
 
     kind: Literal["kill"]
     signal: Literal["SIGKILL", "SIGTERM", "SIGINT", "SIGSEGV", "SIGABRT"] = "SIGKILL"
@@ -49,6 +49,8 @@ class Kill(NodeFault):
         ended = topology.nodes[target].exited.wait(ENDS_SECONDS)
         if not ended and self.signal == "SIGKILL":
             raise LabError(f"{target} lives on after {self.signal}")
+        if ended and target != "head":
+            _refuse(topology, target)
         return {"signal": self.signal, "ended": ended}
 
 
@@ -96,12 +98,14 @@ class Restart(Fault):
         acts.signal(topology, target, "SIGKILL")
         if not topology.nodes[target].exited.wait(ENDS_SECONDS):
             raise LabError(f"{target} lives on after SIGKILL")
+        _refuse(topology, target)
         return {"running": False}
 
     def end(self, topology: Topology, target: str) -> dict[str, Any]:
         """See `Fault`."""
         topology.start_again(target)
         acts.wait_listening(topology, target)
+        topology.links.enable(target, True)
         return {"running": acts.state(topology, target)["Running"]}
 
 
@@ -136,6 +140,11 @@ class Cpu(NodeFault):
     def end(self, topology: Topology, target: str) -> dict[str, Any]:
         """See `Fault`."""
         return {"was": acts.limit(topology, target, nano_cpus=NANO_CPUS)}
+
+
+def _refuse(topology: Topology, worker: str) -> None:
+    """Close a dead worker's link: nobody listens there, but toxiproxy would go on accepting."""
+    topology.links.enable(worker, False)
 
 
 def _expect_state(topology: Topology, target: str, *, stopped: bool) -> dict[str, Any]:

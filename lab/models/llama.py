@@ -15,7 +15,7 @@ class Llama(Architecture):
     arch: ClassVar[str] = "llama"
 
     feed_forward: int = Field(default=FF, ge=32, le=131072, multiple_of=32)
-    """Width of the feed-forward block. From 40960 on its tensors are over the 10 MiB below which a
+    """Width of the feed-forward block. Above 40960 its tensors are over the 10 MiB up to which a
     worker with a cache of tensors (`-c`) keeps none."""
     quantised: bool = False
     """Q8_0 in the layers. Their rows are 64 long, no multiple of the 512 that a remote buffer may
