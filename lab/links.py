@@ -69,16 +69,37 @@ class Links:
             raise LabError(f"asked for {latency_ms} ms each way, found {found}", where=name)
 
     def add_toxic(
-        self, name: str, label: str, kind: str, stream: str, attributes: dict[str, int]
+        self,
+        name: str,
+        label: str,
+        kind: str,
+        stream: str,
+        attributes: dict[str, int],
+        *,
+        toxicity: float = 1.0,
     ) -> dict[str, Any]:
-        """Put a toxic on one direction of a link, and read it back as toxiproxy has it."""
-        body = {"name": label, "type": kind, "stream": stream, "attributes": attributes}
+        """Put a toxic on one direction of a link, and read it back as toxiproxy has it.
+
+        `toxicity`: the share of connections that it works on.
+        """
+        body: dict[str, Any] = {"name": label, "type": kind, "stream": stream}
+        body |= {"attributes": attributes, "toxicity": toxicity}
         self._checked(f"/proxies/{name}/toxics", body)
         found = self._toxics(name).get(label)
-        if found is None or any(found.get(key) != body[key] for key in ("type", "stream")):
+        if found is None or any(
+            found.get(key) != body[key] for key in ("type", "stream", "toxicity")
+        ):
             raise LabError(f"asked for {body}, found {found}", where=name)
         if {key: found["attributes"].get(key) for key in attributes} != attributes:
             raise LabError(f"asked for {body}, found {found}", where=name)
+        return found
+
+    def set_toxicity(self, name: str, label: str, toxicity: float) -> float:
+        """Change the share of connections that a toxic works on, open ones too; read back."""
+        self._checked(f"/proxies/{name}/toxics/{label}", {"toxicity": toxicity})
+        found = float(self._toxics(name)[label]["toxicity"])
+        if found != toxicity:
+            raise LabError(f"toxicity is {found}, not {toxicity}", where=name)
         return found
 
     def remove_toxic(self, name: str, label: str) -> list[str]:

@@ -51,7 +51,7 @@ def process_state(topology: Topology, name: str) -> str:
     """The kernel's state of llama.cpp's process, such as `S` or `T`, as `ps` on the engine's host
     sees it."""
     table = topology.nodes[name].container.top(ps_args="-o pid,stat,args")
-    for _, stat, command in table["Processes"]:
+    for _, stat, command in table["Processes"] or []:
         if not command.startswith("tini"):
             return str(stat)
     raise LabError(f"no process of llama.cpp in {table['Processes']}", where=name)

@@ -88,6 +88,10 @@ class Fault(toml.Strict, ABC, strict=True):
         """A few words for people."""
         return f"{self.kind} on {self.on}"
 
+    def prepare(self, topology: Topology, target: str) -> None:
+        """What must be there before the head connects; without effect until `begin`."""
+        del topology, target
+
     @abstractmethod
     def begin(self, topology: Topology, target: str) -> dict[str, Any]:
         """Inject it, and prove that it is there.

@@ -109,6 +109,31 @@ class Reset(Toxic):
         """See `Toxic`."""
         return {"timeout": self.after_ms}
 
+    def prepare(self, topology: Topology, target: str) -> None:
+        """toxiproxy ends a connection with RST only if the toxic was there at its begin; on one
+        that is older it would be FIN. So it is there from the start, for no connection at all."""
+        for way in self._ways():
+            attributes = self.attributes()
+            topology.links.add_toxic(
+                target, self._label(way), self.toxic, way, attributes, toxicity=0.0
+            )
+
+    def begin(self, topology: Topology, target: str) -> dict[str, Any]:
+        """See `Fault`."""
+        return {
+            "toxicity": [
+                topology.links.set_toxicity(target, self._label(way), 1.0) for way in self._ways()
+            ]
+        }
+
+    def end(self, topology: Topology, target: str) -> dict[str, Any]:
+        """See `Fault`."""
+        return {
+            "toxicity": [
+                topology.links.set_toxicity(target, self._label(way), 0.0) for way in self._ways()
+            ]
+        }
+
 
 class SlowClose(Toxic):
     """The end of a connection comes later by `delay_ms`."""
