@@ -79,7 +79,7 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
         return f"{field}: {problem['ctx']['error']}"
     value = repr(problem["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
-    return f"{field}: {problem['msg'].lower()}, not {shown}"
+    return f"{field}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, not {shown}"
 
 
 def _without_tags(model: type[BaseModel], loc: tuple[Any, ...]) -> list[Any]:
@@ -101,7 +101,9 @@ def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> set[str]:
 
 
 def _tagged(candidates: list[Any], part: Any) -> list[Any]:
-    """Those of a union's members that say `kind: Literal[part]`."""
+    """Those of a union's members that say `kind: Literal[part]`; a key may be called so too."""
+    if len(candidates) < 2:
+        return []
     kinds = [(c, c.model_fields.get("kind")) for c in candidates]
     return [c for c, info in kinds if info and part in getattr(info.annotation, "__args__", ())]
 

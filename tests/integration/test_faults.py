@@ -47,7 +47,7 @@ def topology(
         labels=labels,
     )
     with Topology(client, plan, Evidence.create(folder, "faults")) as topology:
-        # A worker serves one head at a time, and may die of SIGPIPE where that leaves in mid-answer.
+        # A worker serves one head at a time, and may die of SIGPIPE if that leaves in mid-answer.
         deadline = time.monotonic() + 60
         while head_health(topology) != "ok":
             assert time.monotonic() < deadline

@@ -176,7 +176,8 @@ def test_28047_needs_hardware_for_rdma_only(report: dict[str, Case]) -> None:
     assert {slug: case.needs for slug, case in report.items() if case.needs} == {
         "glm-dsa-2w-f1793c1c4-rdma": ("rdma",)
     }
-    assert report["glm-dsa-2w-f1793c1c4-20ms"].link.latency_ms == 20
+    (slow,) = report["glm-dsa-2w-f1793c1c4-20ms"].under
+    assert (slow.kind, slow.on) == ("latency", "workers")
     slots = report["glm-dsa-5w-1548a240e-4slots"].workload
     assert (slots.requests, slots.together) == (4, True)
 
