@@ -21,7 +21,7 @@ FAULTS
 expect = {{{{ outcome = "ok" }}}}
 """.replace("{{", "{").replace("}}", "}")
 PLANTED = (
-    'faults = [{ kind = "kill", on = "worker1", at = { between = [0.0, 4.0] } },\n'
+    'faults = [{ kind = "kill", on = "worker1", at = { between = [0.0, 6.0] } },\n'
     '  { kind = "latency", on = "worker1", latency_ms = 10 }]'
 )
 
@@ -31,7 +31,7 @@ def test_a_case_with_a_random_fault_is_flaky_and_one_without_is_not(tmp_path: Pa
     flaky = ROW.replace("TAG", "flaky").replace("FAULTS", PLANTED)
     file.write_text(scenario_text(flaky + ROW.replace("TAG", "steady").replace("FAULTS", "")))
     done = subprocess.run(
-        lab_command("nightly", str(file), "--repeat", "6", "--no-build"),
+        lab_command("nightly", str(file), "--repeat", "6", "--no-build", "-n", "2"),
         env=os.environ | {"RPCLAB_RUNS": str(tmp_path / "runs")},
         capture_output=True,
         text=True,
