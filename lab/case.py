@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lab import models, paths, toml
 from lab.errors import InputError
+from lab.faults import Fault, Ground
 from lab.images import ImageSpec
 from lab.scenario import Budget, Expect, Link, Row, Scenario, Workload
 
@@ -38,6 +39,9 @@ class Case:
     right: tuple[str, ...] | None = None
     """Arguments that the reference is computed with, where they are not the case's own: a flag that
     was added to avoid a failure must not change what is right."""
+    faults: tuple[Fault, ...] = ()
+    under: tuple[Fault, ...] = ()
+    again: bool = False
 
     @property
     def images(self) -> set[ImageSpec]:
@@ -102,6 +106,7 @@ def _expand(
             _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
         _check_worker(row.link.only, workers, f"{where}.link.only")
         _check_flavour(flavour, workers, f"{where}.flavour")
+        _check_faults(row, scenario, workers, where)
         head = f"{row.head}-head" if row.head != "cpu" else None
         kind = flavour if flavour != "cpu" else None
         words = [model, f"{workers}w", pin, worker_pin, kind, head, variant, row.tag]
@@ -124,6 +129,9 @@ def _expand(
                 draft=specs[row.draft] if row.draft else None,
                 draft_name=row.draft,
                 env=row.env,
+                faults=tuple(row.faults),
+                under=tuple(row.under),
+                again=row.again,
             )
         )
     return cases
@@ -142,6 +150,18 @@ def _check_flavour(flavour: str, workers: int, where: str) -> None:
             where=where,
             hint="`flavour` is the workers'; `head` is the head's",
         )
+
+
+def _check_faults(row: Row, scenario: Scenario, workers: int, where: str) -> None:
+    """A fault that this topology cannot have is a mistake of the file's."""
+    ground = Ground(workers, (*scenario.worker_args, *row.worker_args), row.env)
+    for key, given in (("faults", row.faults), ("under", row.under)):
+        for index, fault in enumerate(given):
+            if reason := fault.unavailable(ground):
+                raise InputError(reason, where=f"{where}.{key}.{index}")
+            for moment in (fault.at, fault.until):
+                if moment:
+                    _check_worker(moment.node, workers, f"{where}.{key}.{index}.at.node")
 
 
 def _check_worker(node: str | None, workers: int, where: str) -> None:

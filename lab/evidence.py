@@ -124,16 +124,22 @@ class Evidence:
         return self.path / "logs" / f"{node}.log"
 
     def log(self, node: str) -> list[tuple[float, str]]:
-        """A node's log: (unix seconds, line). A line with no time has that of the one before."""
+        """A node's log: (unix seconds, line). A line with no time has that of the one before.
+
+        What comes after the head was started once more (`again`) is another story: it is left out.
+        """
         file = self.log_path(node)
         if not file.is_file():
             return []
+        end = next((event["t"] for event in self.events() if event["event"] == "again"), None)
         lines: list[tuple[float, str]] = []
         for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
             stamp, _, text = raw.partition(" ")
             at = _unix(stamp)
             if at is None:
                 lines.append((lines[-1][0] if lines else 0.0, raw))
+            elif end is not None and at >= end:
+                break
             else:
                 lines.append((at, text))
         return lines

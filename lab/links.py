@@ -85,6 +85,61 @@ class Links:
                     found.setdefault(sample.labels["proxy"], {})[name] = int(sample.value)
         return found
 
+    def add_toxic(
+        self,
+        name: str,
+        label: str,
+        kind: str,
+        stream: str,
+        attributes: dict[str, int],
+        *,
+        toxicity: float = 1.0,
+    ) -> dict[str, Any]:
+        """Put a toxic on one direction of a link, and read it back as toxiproxy has it.
+
+        `toxicity`: the share of connections that it works on.
+        """
+        body: dict[str, Any] = {"name": label, "type": kind, "stream": stream}
+        body |= {"attributes": attributes, "toxicity": toxicity}
+        self._checked(f"/proxies/{name}/toxics", body)
+        found = self._toxics(name).get(label)
+        if found is None or any(
+            found.get(key) != body[key] for key in ("type", "stream", "toxicity")
+        ):
+            raise LabError(f"asked for {body}, found {found}", where=name)
+        if {key: found["attributes"].get(key) for key in attributes} != attributes:
+            raise LabError(f"asked for {body}, found {found}", where=name)
+        return found
+
+    def set_toxicity(self, name: str, label: str, toxicity: float) -> float:
+        """Change the share of connections that a toxic works on, open ones too; read back."""
+        self._checked(f"/proxies/{name}/toxics/{label}", {"toxicity": toxicity})
+        found = float(self._toxics(name)[label]["toxicity"])
+        if found != toxicity:
+            raise LabError(f"toxicity is {found}, not {toxicity}", where=name)
+        return found
+
+    def remove_toxic(self, name: str, label: str) -> list[str]:
+        """Lift a toxic; the names of those that are left."""
+        # toxiproxy waits until the toxic has passed on what it holds.
+        answer = APIConsumer.delete(f"/proxies/{name}/toxics/{label}", timeout=30)
+        left = sorted(self._toxics(name))
+        if not answer.ok or label in left:
+            raise LabError(f"toxiproxy did not lift {label}: {answer.text.strip()}", where=name)
+        return left
+
+    def enable(self, name: str, up: bool) -> bool:
+        """Open a link's port, or close it and its connections; read back."""
+        self._checked(f"/proxies/{name}", {"enabled": up})
+        found = bool(APIConsumer.get(f"/proxies/{name}", timeout=10).json()["enabled"])
+        if found != up:
+            raise LabError(f"enabled is {found}, not {up}", where=name)
+        return found
+
+    def _toxics(self, name: str) -> dict[str, dict[str, Any]]:
+        toxics = APIConsumer.get(f"/proxies/{name}/toxics", timeout=10).json()
+        return {toxic["name"]: toxic for toxic in toxics}
+
     def _checked(self, url: str, body: dict[str, Any]) -> None:
         """POST, where anything but success is the lab's failure.
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 import docker
 import httpx
 import requests
 
+from lab.aftermath import PROBE_TOKENS
 from lab.case import Case
 from lab.evidence import Evidence
+from lab.faults.driver import Driver
 from lab.phase import phase_of, starts
 from lab.scenario import Budget
 from lab.topology import Plan, Topology
 from lab.workload import Requests
 
 POLL_SECONDS = 0.01
-COUNTED_SECONDS = 3.0
+COUNTED_SECONDS = 1.5
 """toxiproxy counts a connection's bytes a moment after its end."""
 HELLO_BYTES = 100
 """More than the lab's HELLO sends."""
@@ -35,18 +38,27 @@ def observe(
     """
     evidence.write("commands.json", plan.commands())
     evidence.event("begin")
-    topology = Topology(client, plan, evidence, keep=keep)
-    with topology:
-        if _wait_healthy(topology, case.budget, evidence):
-            _work(topology, case, evidence)
+    driver = Driver((*case.faults, *case.under), evidence)
+    topology = Topology(client, plan, evidence, keep=keep, before_head=driver.before_head)
+    with topology, driver:
+        if _wait_healthy(topology, case.budget, evidence, driver):
+            _work(topology, case, evidence, driver)
+        driver.before_probe(topology.nodes["head"].exited.is_set() and not case.again)
+        if case.faults:
+            _probe(topology, case, evidence, driver)
+        driver.before_shutdown()
         if not keep:
             _end(topology, case.budget, evidence)
             _traffic(topology, evidence)
+            driver.note_memory("after")
         topology.snapshot()
+        driver.close()
+        if case.again and not keep:
+            _again(topology, case, evidence)
     evidence.event("removed")
 
 
-def _wait_healthy(topology: Topology, budget: Budget, evidence: Evidence) -> bool:
+def _wait_healthy(topology: Topology, budget: Budget, evidence: Evidence, driver: Driver) -> bool:
     """Whether the head says `/health`; False where it exits or goes over a budget first."""
     head = topology.nodes["head"]
     with httpx.Client(timeout=2.0) as client:
@@ -59,21 +71,83 @@ def _wait_healthy(topology: Topology, budget: Budget, evidence: Evidence) -> boo
                 pass
             if _over_budget(topology, budget, evidence):
                 return False
+            driver.check()
             head.exited.wait(POLL_SECONDS)
     return False
 
 
-def _work(topology: Topology, case: Case, evidence: Evidence) -> None:
-    requests = Requests(topology.url, case.workload, evidence.event)
+def _work(topology: Topology, case: Case, evidence: Evidence, driver: Driver) -> None:
+    requests = Requests(
+        topology.url, case.workload, evidence.event, progress=driver.wants_progress()
+    )
+    driver.watch(requests)
     head = topology.nodes["head"]
     try:
         while not requests.wait(0.2):
+            driver.check()
             if _over_budget(topology, case.budget, evidence):
                 break
         if any(answer["error"] for answer in requests.answers()):
             # The connection can break an instant before the engine reports the exit.
             head.exited.wait(SETTLE_SECONDS)
         evidence.write("answers.json", requests.answers())
+    finally:
+        requests.abandon()
+
+
+def _probe(topology: Topology, case: Case, evidence: Evidence, driver: Driver) -> None:
+    """After a fault, one more request to a head that lives: `probe.json`."""
+    hangs = any(event["event"] == "over-budget" for event in evidence.events())
+    if hangs or topology.nodes["head"].exited.is_set():
+        return
+    evidence.write("probe.json", _ask(topology, case, evidence, "probe"))
+    driver.check()
+
+
+def _again(topology: Topology, case: Case, evidence: Evidence) -> None:
+    """Start the head once more, with the same workers, and ask it: `again.json`."""
+    found: dict[str, Any] = {"answer": None, "healthy": False, "exit": None, "seconds": 0.0}
+    began = time.monotonic()
+    evidence.event("again")
+    topology.start_again("head")
+    head = topology.nodes["head"]
+    deadline = began + case.budget.again
+    with httpx.Client(timeout=2.0) as client:
+        while not head.exited.is_set() and not found["healthy"] and time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                answer = client.get(f"{topology.url}/health")
+                found["healthy"] = answer.status_code == httpx.codes.OK
+            head.exited.wait(POLL_SECONDS)
+    if found["healthy"]:
+        found |= _ask(topology, case, evidence, "again")
+    if head.exited.wait(SETTLE_SECONDS if found["answer"] is None else 0):
+        found["exit"] = topology.exit_code("head")
+    found["seconds"] = round(time.monotonic() - began, 3)
+    evidence.write("again.json", found)
+
+
+def _ask(topology: Topology, case: Case, evidence: Evidence, what: str) -> dict[str, Any]:
+    """The workload's first request, once more, but short: `{"answer": ... | None}`, None where none
+    came within the budgets; the timeline gets `probe-request` and so on."""
+    predict = min(case.workload.predict, PROBE_TOKENS)
+    short = {"requests": 1, "together": False, "predict": predict}
+    workload = case.workload.model_copy(update=short)
+    head = topology.nodes["head"]
+
+    def event(name: str, **facts: Any) -> None:
+        evidence.event(f"{what}-{name}", **facts)
+
+    requests = Requests(topology.url, workload, event)
+    deadline = time.monotonic() + case.budget.prefill + case.budget.decode
+    try:
+        while not requests.wait(0.05) and time.monotonic() < deadline:
+            pass
+        answers = requests.answers()
+        if not answers:
+            event("over-budget", seconds=case.budget.prefill + case.budget.decode)
+        elif answers[0]["error"]:
+            head.exited.wait(SETTLE_SECONDS)
+        return {"answer": answers[0] if answers else None}
     finally:
         requests.abandon()
 
@@ -86,7 +160,7 @@ def _end(topology: Topology, budget: Budget, evidence: Evidence) -> None:
         _settle(topology)
         return
     # A head that hangs is not asked: it would hang on, and its outcome is known.
-    hangs = any(event["event"] == "over-budget" for event in evidence.events())
+    hangs = any(event["event"].endswith("over-budget") for event in evidence.events())
     evidence.event("shutdown")
     topology.kill("head", "SIGKILL" if hangs else "SIGTERM")
     if not head.exited.wait(budget.shutdown):

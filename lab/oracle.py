@@ -65,6 +65,9 @@ def reference_case(case: Case) -> Case:
         args=(*without(case.args if case.right is None else case.right, PLACEMENT), "-np", "1"),
         right=None,
         link=Link(),
+        faults=(),
+        under=(),
+        again=False,
         workload=Workload(**{**case.workload.model_dump(), "together": False}),
     )
 

@@ -2,8 +2,10 @@
 
 The order of the questions is the order of `classify`:
 
-1. did the lab itself fail, or a node run out of memory?      error
-2. did a node die of a signal before the shutdown?            crash
+1. did the lab itself fail, or a node run out of memory       error
+   that no fault limited?
+2. did a node die of a signal before the shutdown, that was   crash
+   not a fault's own?
 3. did a phase take longer than its budget?                   hang
 4. did the head exit by itself, or answer with an error?      refused
 5. did an answer differ from the reference?                   wrong-output
@@ -17,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab import toml
+from lab.aftermath import aftermath, starved_by_fault
 from lab.compare import compare
 from lab.evidence import Evidence
 from lab.facts import facts
@@ -25,6 +28,9 @@ from lab.scenario import Workload
 from lab.signatures import load_signatures
 
 FIRST_SIGNAL_CODE = 128
+OUT_OF_MEMORY = "out-of-memory"
+BY_FAULT = "killed-by-fault"
+"""Signatures that no log line has."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class Outcome:
     """Answers that were compared only up to a token that rounding decided."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the head's log says about placement (`lab/facts.py`)."""
+    after: dict[str, Any] = field(default_factory=dict)
+    """What followed the fault (`lab/aftermath.py`); empty where there was none."""
     shutdown: str | None = None
     """How the head ended when asked to: `exit 0`, `exit 134`, ... Never the work's outcome."""
 
@@ -79,7 +87,8 @@ class Outcome:
 
 def classify(evidence: Evidence) -> Outcome:
     """The outcome of a case, from its evidence directory alone."""
-    return _with(_classify(evidence), facts=facts(evidence))
+    outcome = _with(_classify(evidence), facts=facts(evidence))
+    return _with(outcome, after=aftermath(evidence, outcome.shutdown))
 
 
 def _classify(evidence: Evidence) -> Outcome:
@@ -97,8 +106,10 @@ def _classify(evidence: Evidence) -> Outcome:
     ours = [name for name in nodes if name != "toxiproxy"]
     if lost := [name for name in ours if not evidence.has_log(name)]:
         return Outcome("error", reason=f"the evidence is incomplete: no log of {', '.join(lost)}")
-    if starved := [name for name, state in nodes.items() if state["oom_killed"]]:
-        return Outcome("error", node=starved[0], reason="killed at its memory limit")
+    starved = [name for name, state in nodes.items() if state["oom_killed"]]
+    limited = starved_by_fault(events)
+    if unlimited := [name for name in starved if name not in limited]:
+        return Outcome("error", node=unlimited[0], reason="killed at its memory limit")
 
     alive = [
         n for n, s in nodes.items() if n != "toxiproxy" and (s["running"] or _after(s, work_end))
@@ -113,6 +124,16 @@ def _classify(evidence: Evidence) -> Outcome:
         return Outcome("error", reason="the head was never started")
 
     phase = phase_of(evidence, until=work_end)
+    if starved:
+        died = _failure("crash", evidence, starved[0], phase, nodes, alive)
+        line = "(the engine: killed at its memory limit)"
+        return _with(died, signature=OUT_OF_MEMORY, logged_by=None, line=line)
+    # A worker that a fault ended did not crash; what the others make of it is the outcome.
+    struck = [name for name in dead if _by_fault(name, nodes[name]["finished"], events)]
+    if "head" in struck:
+        died = _failure("crash", evidence, "head", phase, nodes, alive)
+        return _with(died, signature=BY_FAULT, logged_by=None, line="(a fault ended it)")
+    dead = [name for name in dead if name not in struck]
     crashed = [name for name in dead if (nodes[name]["exit"] or 0) > FIRST_SIGNAL_CODE]
     if crashed:
         return _failure("crash", evidence, _first(crashed, evidence), phase, nodes, alive)
@@ -122,6 +143,15 @@ def _classify(evidence: Evidence) -> Outcome:
     if dead:
         return _failure("refused", evidence, dead[0], phase, nodes, alive)
     return _with(_judge_answers(evidence, phase), alive=alive, shutdown=shutdown)
+
+
+def _by_fault(node: str, finished: float, events: list[dict[str, Any]]) -> bool:
+    """Whether a node's end is a fault's doing: it came while a fault that kills was at it."""
+    return any(
+        node in event["targets"] and event["began"] <= finished <= event["t"]
+        for event in events
+        if event["event"] == "fault-begin" and event["kills"]
+    )
 
 
 def _judge_answers(evidence: Evidence, phase: str) -> Outcome:

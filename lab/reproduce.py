@@ -70,6 +70,10 @@ def script(case: Case, plan: Plan, ran: str) -> str:
     if plan.link.latency_ms:
         which = f"the link of {plan.link.only}" if plan.link.only else "each link"
         notes.append(f"{which} also had {plan.link.latency_ms} ms of latency each way")
+    notes += [
+        f"there was a fault that this script does not make: {fault.words()}"
+        for fault in (*case.faults, *case.under)
+    ]
     text = HEAD.format(
         id=case.id,
         ran=ran,
@@ -134,8 +138,9 @@ def _check(case: Case) -> str:
     if expect.outcome == "ok":
         return '[ "$ended" = 0 ]'
     tests = [f'[ "$ended" = {expect.exit} ]' if expect.exit else '[ "$ended" != 0 ]']
-    if expect.signature:
-        pattern = shlex.quote(load_signatures()[expect.signature].pattern)
+    pattern = load_signatures()[expect.signature].pattern if expect.signature else None
+    if pattern:
+        pattern = shlex.quote(pattern)
         tests.append(f'grep -Eq {pattern} "$out"/*.log')
     return " && ".join(tests)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from lab import __version__, engine, hosts, images, models, owner, paths, reproduce, sweep
+from lab import __version__, engine, faults, hosts, images, models, owner, paths, reproduce, sweep
 from lab.case import Case
 from lab.evidence import Evidence
 from lab.flavours import load_flavour
@@ -53,7 +53,7 @@ class Runner:
         evidence = Evidence.create(self.run, case.slug)
         facts = _facts(case)
         evidence.write("case.json", facts)
-        if reason := hosts.missing(case.needs):
+        if reason := hosts.missing(case.needs) or self._without_fault(case):
             evidence.write("case.json", facts | {"skip": reason})
         else:
             try:
@@ -67,6 +67,14 @@ class Runner:
         outcome, verdict = judge_evidence(evidence)
         record(evidence, outcome, verdict)
         return verdict, evidence.path
+
+    def _without_fault(self, case: Case) -> str | None:
+        """Why a fault of the case cannot be made on this engine, or None."""
+        if not (given := (*case.faults, *case.under)):
+            return None
+        able = self._client.info()
+        ground = faults.Ground(len(case.workers), case.worker_args, case.env, able)
+        return faults.unavailable(given, ground)
 
     def _observe(self, case: Case, evidence: Evidence, facts: dict[str, Any]) -> None:
         found = {spec: self._image(spec) for spec in sorted(case.images)}
@@ -86,8 +94,7 @@ class Runner:
         evidence.write_text("reproduce.sh", reproduce.script(case, plan, ran))
         (evidence.path / "reproduce.sh").chmod(0o755)
         observe(case, plan, self._client, evidence, keep=self._keep)
-        answers = evidence.read("answers.json", [])
-        if compared(case) and answers and not any(answer["error"] for answer in answers):
+        if compared(case) and _answered(evidence):
             alone = reference_case(case)
             image = self._image(alone.head)["id"]
             ready = _Ready({alone.head: image}, toxiproxy, path, None)
@@ -175,6 +182,15 @@ def _ran(case: Case, found: Mapping[images.ImageSpec, dict[str, Any]]) -> str:
     return f"{ran} + simulated device" if simulated else ran
 
 
+def _answered(evidence: Evidence) -> bool:
+    """Whether there is anything to compare: all answers, or one after the fault."""
+    answers = evidence.read("answers.json", [])
+    later = [evidence.read(name, {}).get("answer") for name in ("probe.json", "again.json")]
+    return bool(answers and not any(answer["error"] for answer in answers)) or any(
+        answer and not answer["error"] for answer in later
+    )
+
+
 def _facts(case: Case) -> dict[str, Any]:
     """The content of `case.json`, as far as the scenario file tells it."""
     return {
@@ -191,6 +207,9 @@ def _facts(case: Case) -> dict[str, Any]:
         "env": dict(case.env),
         "workload": case.workload.model_dump(),
         "link": case.link.model_dump(),
+        "faults": [fault.model_dump(exclude_none=True) for fault in case.faults],
+        "under": [fault.model_dump(exclude_none=True) for fault in case.under],
+        "again": case.again,
         "budget": case.budget.model_dump(),
         "needs": list(case.needs),
         "expect": case.expect.model_dump(),

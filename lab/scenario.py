@@ -12,6 +12,8 @@ from pydantic import Field, field_validator, model_validator
 
 from lab import hosts, pins, toml
 from lab.facts import BUFFERS
+from lab.faults import AnyFault, Fault
+from lab.faults.after import After
 from lab.flavours import flavours
 from lab.signatures import load_signatures
 from lab.variants import variant_names
@@ -64,6 +66,8 @@ class Expect(toml.Strict, strict=True):
     """On how many workers the head must have put weights."""
     misplaced: list[Annotated[int, Field(ge=0)]] | None = None
     """Layers whose fused operation the head must have found on another device, no more."""
+    after: After = After()
+    """What must hold after the fault."""
 
     @model_validator(mode="after")
     def _enough(self) -> Expect:
@@ -129,6 +133,8 @@ class Budget(toml.Strict, strict=True):
     prefill: Annotated[float, Field(gt=0)] = 120
     decode: Annotated[float, Field(gt=0)] = 120
     shutdown: Annotated[float, Field(gt=0)] = 10
+    again: Annotated[float, Field(gt=0)] = 20
+    """Of the head that is started once more, until it serves."""
 
 
 class Row(toml.Strict, strict=True):
@@ -157,6 +163,11 @@ class Row(toml.Strict, strict=True):
     workload: Workload | None = None
     budget: Budget | None = None
     link: Link = Link()
+    faults: list[AnyFault] = []
+    under: list[AnyFault] = []
+    """Faults that must not matter: the case must end as it does without them."""
+    again: bool = False
+    """After the work, start the head once more, with the same workers, and ask it."""
     needs: list[str] = []
     """Labels that a host must carry; no such host: the case is skipped, and says so."""
     expect: Expect
@@ -167,11 +178,28 @@ class Row(toml.Strict, strict=True):
     def _scalars(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        axes = ("pin", "worker_pin", "model", "workers", "flavour", "variant")
+        axes = ("pin", "worker_pin", "model", "workers", "flavour", "variant", "under")
         return {
             key: [value] if key in axes and not isinstance(value, list) else value
             for key, value in data.items()
         }
+
+    @model_validator(mode="after")
+    def _after_what(self) -> Row:
+        given = self.expect.after.model_fields_set
+        if self.expect.after.again and not self.again:
+            raise ValueError("expect.after.again needs `again = true`")
+        if given - {"again"} and not self.faults:
+            raise ValueError("expect.after needs `faults`")
+        return self
+
+    @field_validator("under")
+    @classmethod
+    def _must_not_matter(cls, faults: list[Fault]) -> list[Fault]:
+        for fault in faults:
+            if fault.kills or fault.starves:
+                raise ValueError(f"{fault.kind} matters to any case: use `faults`")
+        return faults
 
     @field_validator("args")
     @classmethod

@@ -60,24 +60,61 @@ def unknown(kind: str, name: str, allowed: list[str]) -> str:
 
 
 def _explain(problem: Any, model: type[BaseModel]) -> str:
-    loc = [str(part) for part in problem["loc"]]
+    loc = [str(part) for part in _without_tags(model, problem["loc"])]
     field = ".".join(loc) or "(the whole file)"
     if problem["type"] == "extra_forbidden":
         fields = _fields_at(model, problem["loc"][:-1])
         return f"{field}: {unknown('key', loc[-1], sorted(fields))}"
+    if problem["type"] == "union_tag_invalid":
+        tag = problem["ctx"]
+        allowed = [name.strip("' ") for name in tag["expected_tags"].split(",")]
+        return (
+            f"{field}.{tag['discriminator'].strip(chr(39))}: {unknown('kind', tag['tag'], allowed)}"
+        )
+    if problem["type"] == "union_tag_not_found":
+        return f"{field}.{problem['ctx']['discriminator'].strip(chr(39))}: required, but missing"
     if problem["type"] == "missing":
         return f"{field}: required, but missing"
     if problem["type"] == "value_error":
         return f"{field}: {problem['ctx']['error']}"
     value = repr(problem["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
-    return f"{field}: {problem['msg'].lower()}, not {shown}"
+    return f"{field}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, not {shown}"
+
+
+def _without_tags(model: type[BaseModel], loc: tuple[Any, ...]) -> list[Any]:
+    """An error location as it stands in the file: without the name of a union's member."""
+    kept: list[Any] = []
+    for place, part in enumerate(loc):
+        if not _tagged(_candidates(model, loc[:place]), part):
+            kept.append(part)
+    return kept
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> set[str]:
     """The field names of the (nested) model that an error location points into."""
+    return {
+        (info.alias or name)
+        for candidate in _candidates(model, loc)
+        for name, info in candidate.model_fields.items()
+    }
+
+
+def _tagged(candidates: list[Any], part: Any) -> list[Any]:
+    """Those of a union's members that say `kind: Literal[part]`; a key may be called so too."""
+    if len(candidates) < 2:
+        return []
+    kinds = [(c, c.model_fields.get("kind")) for c in candidates]
+    return [c for c, info in kinds if info and part in getattr(info.annotation, "__args__", ())]
+
+
+def _candidates(model: type[BaseModel], loc: tuple[Any, ...]) -> list[Any]:
+    """The models that an error location may point into."""
     candidates: list[Any] = _models_in(model)
     for part in loc:
+        if tagged := _tagged(candidates, part):
+            candidates = tagged
+            continue
         nested: list[Any] = []
         for candidate in candidates:
             if isinstance(candidate, type) and issubclass(candidate, BaseModel):
@@ -85,11 +122,7 @@ def _fields_at(model: type[BaseModel], loc: tuple[Any, ...]) -> set[str]:
                 nested += _models_in(info.annotation) if info else []
         # An index or a mapping key stays at the same model.
         candidates = nested or candidates
-    return {
-        (info.alias or name)
-        for candidate in candidates
-        for name, info in candidate.model_fields.items()
-    }
+    return candidates
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -146,12 +146,20 @@ class Topology:
     """Starts and removes one topology. Use as a context manager."""
 
     def __init__(
-        self, client: docker.DockerClient, plan: Plan, evidence: Evidence, *, keep: bool = False
+        self,
+        client: docker.DockerClient,
+        plan: Plan,
+        evidence: Evidence,
+        *,
+        keep: bool = False,
+        before_head: Callable[[Topology], None] = lambda _: None,
     ) -> None:
         self.plan, self._client, self._evidence, self._keep = plan, client, evidence, keep
+        self._before_head = before_head
         self.nodes: dict[str, Node] = {}
         self._name = f"rpclab-{uuid.uuid4().hex[:8]}"
         self.links: Links
+        self._last_address: dict[str, str] = {}
         self._ports: dict[int, int] = {}
 
     def __enter__(self) -> Topology:
@@ -210,6 +218,22 @@ class Topology:
         self._evidence.write("nodes.json", states)
         return states
 
+    def exit_code(self, name: str) -> int:
+        """Of a node that has ended."""
+        data = self._client.api.inspect_container(self.nodes[name].container.id)
+        return int(data["State"]["ExitCode"])
+
+    def start_again(self, name: str) -> None:
+        """Start a node that has ended, in the same container and with the same address."""
+        node = self.nodes[name]
+        self.drain(name)
+        before, since = self._last_address.get(name), time.time()
+        node.container.start()
+        if (now := self._address(node)) != before:
+            raise LabError(f"the address of {name} was {before} and is {now}")
+        self._evidence.event("started-again", node=name)
+        self._watch(name, node.container, since)
+
     def _start(self) -> None:
         plan = self.plan
         worker_names = [f"worker{i}" for i in range(1, len(plan.workers) + 1)]
@@ -229,6 +253,7 @@ class Topology:
         self.links.wait_up(plan.ready_seconds)
         for index, address in enumerate(addresses, 1):
             self._link(index, address, proxy_addresses)
+        self._before_head(self)
         # The head connects at once, so its links are there before it is.
         head = self._head(networks["head"].result())
         self._evidence.event("head-started")
@@ -345,17 +370,18 @@ class Topology:
 
     def _address(self, node: Node) -> str:
         data = self._client.api.inspect_container(node.container.id)
-        return next(
-            (str(net["IPAddress"]) for net in data["NetworkSettings"]["Networks"].values()), ""
-        )
+        networks = data["NetworkSettings"]["Networks"].values()
+        self._last_address[node.name] = next((str(net["IPAddress"]) for net in networks), "")
+        return self._last_address[node.name]
 
-    def _watch(self, name: str, container: Any) -> Node:
+    def _watch(self, name: str, container: Any, since: float | None = None) -> Node:
         """Stream a started container's log to the evidence, and note when it exits."""
         node = self.nodes[name] = Node(name, container)
 
         def stream() -> None:
-            with self._evidence.log_path(name).open("wb") as file, _gone():
-                for chunk in container.logs(stream=True, follow=True, timestamps=True):
+            with self._evidence.log_path(name).open("ab") as file, _gone():
+                more = {"since": since} if since else {}
+                for chunk in container.logs(stream=True, follow=True, timestamps=True, **more):
                     file.write(chunk)
                     file.flush()
 

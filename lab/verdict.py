@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from lab import toml
+from lab.aftermath import differences
 from lab.errors import InputError
 from lab.evidence import Evidence
 from lab.facts import workers_used
@@ -87,6 +88,7 @@ def _differences(outcome: Outcome, expect: Expect) -> list[str]:
         if wanted is not None and not _agrees(wanted, got):
             found.append(f"{key} {got}, not {wanted}")
     found += _placement(outcome.facts, expect)
+    found += differences(outcome.after, expect.after)
     for kinds, wanted, words in ((expect.alive, True, "no"), (expect.dead, False, "a")):
         for kind in kinds:
             if any(node.startswith(kind) for node in outcome.alive) != wanted:

@@ -61,8 +61,13 @@ def payload(workload: Workload, index: int) -> dict[str, Any]:
 class Requests:
     """The requests of a workload under way."""
 
-    def __init__(self, url: str, workload: Workload, event: Callable[..., None]) -> None:
+    def __init__(
+        self, url: str, workload: Workload, event: Callable[..., None], *, progress: bool = False
+    ) -> None:
         self._url, self._workload, self._event = url, workload, event
+        self._progress = progress
+        self._processed = [0] * workload.requests
+        self._generated = [0] * workload.requests
         self._first = threading.Event()
         at_once = workload.requests if workload.together else 1
         self._pool = ThreadPoolExecutor(at_once)
@@ -93,6 +98,14 @@ class Requests:
         """The answers of the requests that have ended."""
         return [future.result() for future in self._futures if future.done()]
 
+    def tokens(self) -> int:
+        """Generated so far, of all requests."""
+        return sum(self._generated)
+
+    def prompt_tokens(self) -> int:
+        """Prompt tokens processed so far, of all requests; known only with `progress`."""
+        return sum(self._processed)
+
     def abandon(self) -> None:
         """Stop waiting; requests under way end when their connection does."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -110,6 +123,8 @@ class Requests:
             "error": None,
         }
         body = payload(self._workload, index)
+        if self._progress:
+            body["return_progress"] = True
         finished = False
         try:
             with self._client.stream("POST", f"{self._url}/completion", json=body) as response:
@@ -118,7 +133,7 @@ class Requests:
                     answer["error"] = f"HTTP {response.status_code}: {response.text[:300]}"
                     return answer
                 for line in response.iter_lines():
-                    finished = self._take(line, answer) or finished
+                    finished = self._take(line, index, answer) or finished
         except (httpx.HTTPError, RuntimeError) as error:
             answer["error"] = f"{type(error).__name__}: {error}"
         else:
@@ -127,7 +142,7 @@ class Requests:
         self._event("answer", index=index, tokens=len(answer["tokens"]), error=answer["error"])
         return answer
 
-    def _take(self, line: str, answer: Answer) -> bool:
+    def _take(self, line: str, index: int, answer: Answer) -> bool:
         """Add one line of the stream; whether it was the last of the answer."""
         kind, _, data = line.partition(":")
         if kind == "error":
@@ -138,6 +153,8 @@ class Requests:
         if "error" in chunk:
             answer["error"] = json.dumps(chunk["error"])
             return False
+        if progress := chunk.get("prompt_progress"):
+            self._processed[index] = progress["processed"]
         for token in chunk.get("completion_probabilities", []):
             answer["tokens"].append(token["id"])
             answer["logprobs"].append(token["logprob"])
@@ -145,6 +162,7 @@ class Requests:
             if not self._first.is_set():
                 self._first.set()
                 self._event("first-token")
+        self._generated[index] = len(answer["tokens"])
         answer["text"] += chunk.get("content", "")
         if chunk.get("stop"):
             answer["prompt_tokens"] = chunk.get("tokens_evaluated")

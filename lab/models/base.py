@@ -154,6 +154,8 @@ class Weights:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.all: dict[str, NDArray[Any]] = {}
+        self.types: dict[str, gguf.GGMLQuantizationType] = {}
+        """Of the tensors that are quantised."""
 
     def put(self, name: str, values: NDArray[Any]) -> None:
         """Add a tensor as it is. NumPy's shape is the reverse of ggml's `ne`."""
@@ -194,6 +196,14 @@ class Weights:
     def norm(self, name: str, size: int, gain: float = 1.0) -> None:
         """The weight of an RMS norm. A gain sharpens an attention that has norms inside."""
         self.vector(f"{name}.weight", size, mean=gain)
+
+    def quantise(self, prefix: str) -> None:
+        """Make Q8_0 of the matrices whose names begin so."""
+        kind = gguf.GGMLQuantizationType.Q8_0
+        for name, values in self.all.items():
+            if name.startswith(prefix) and values.ndim > 1:
+                self.all[name] = gguf.quants.quantize(values, kind)
+                self.types[name] = kind
 
     def ends(self) -> None:
         """Embedding, output norm and output."""

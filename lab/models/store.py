@@ -79,7 +79,7 @@ def _gguf(path: Path, spec: ModelSpec) -> None:
     _add(writer, {f"{spec.arch}.{key}": value for key, value in spec.params.metadata().items()})
     _add(writer, tokenizer())
     for name, values in weights.all.items():
-        writer.add_tensor(name, values)
+        writer.add_tensor(name, values, raw_dtype=weights.types.get(name))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -22,7 +22,7 @@ def test_the_example_scenario_is_a_good_one(tmp_path: Path) -> None:
 
 def test_every_toml_example_is_toml() -> None:
     examples = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for example in examples:
         tomllib.loads(example)
 

@@ -176,7 +176,8 @@ def test_28047_needs_hardware_for_rdma_only(report: dict[str, Case]) -> None:
     assert {slug: case.needs for slug, case in report.items() if case.needs} == {
         "glm-dsa-2w-f1793c1c4-rdma": ("rdma",)
     }
-    assert report["glm-dsa-2w-f1793c1c4-20ms"].link.latency_ms == 20
+    (slow,) = report["glm-dsa-2w-f1793c1c4-20ms"].under
+    assert (slow.kind, slow.on) == ("latency", "workers")
     slots = report["glm-dsa-5w-1548a240e-4slots"].workload
     assert (slots.requests, slots.together) == (4, True)
 
@@ -204,7 +205,7 @@ UNKNOWN: list[Broken] = [
         "titel",
         "(did you mean 'title'?); allowed: args, budget,",
     ),
-    ('why = "the report"', 'wye = "x"', "case.0.wye", "(did you mean 'why'?); allowed: args,"),
+    ('why = "the report"', 'wye = "x"', "case.0.wye", "(did you mean 'why'?); allowed: again,"),
     ("predict = 16", "predikt = 16", "workload.predikt", "(did you mean 'predict'?); allowed:"),
     ('node = "head"', 'nodes = "head"', "case.0.expect.nodes", "(did you mean 'node'?); allowed:"),
     ("{ latency_ms = 20 }", "{ latency = 20 }", "case.1.link.latency", "allowed: latency_ms"),

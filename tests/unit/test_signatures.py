@@ -8,6 +8,7 @@ from fake_evidence import GLUED, LOST, RECORDED
 
 from lab.errors import InputError
 from lab.evidence import Evidence
+from lab.outcome import BY_FAULT, OUT_OF_MEMORY
 from lab.signatures import load_signatures
 
 ANY = ("head", "worker1", "worker12")
@@ -33,7 +34,13 @@ EXAMPLES: list[tuple[str, tuple[str, ...], str]] = [
 
 
 def test_every_signature_has_an_example() -> None:
-    assert {name for name, _, _ in EXAMPLES} >= set(load_signatures())
+    logged = {name for name, signature in load_signatures().items() if signature.pattern}
+    assert {name for name, _, _ in EXAMPLES} == logged
+
+
+def test_what_no_line_says_is_what_the_outcome_says_by_itself() -> None:
+    silent = {name for name, signature in load_signatures().items() if not signature.pattern}
+    assert silent == {OUT_OF_MEMORY, BY_FAULT}
 
 
 @pytest.mark.parametrize(("name", "nodes", "line"), EXAMPLES)
@@ -70,7 +77,7 @@ def test_the_telling_signature_comes_before_the_one_that_follows_from_it() -> No
 
 def test_every_pattern_compiles_and_says_what_it_is_about() -> None:
     for signature in load_signatures().values():
-        assert re.compile(signature.pattern)
+        assert re.compile(signature.pattern or "")
         assert signature.about
 
 
