@@ -102,8 +102,10 @@ def _expand(
     cases = []
     axes = (row.model, row.workers, row.pin, row.worker_pin, row.flavour, row.variant)
     for model, workers, pin, worker_pin, flavour, variant in itertools.product(*axes):
-        for key in ("node", "logged_by"):
-            _check_worker(getattr(row.expect, key), workers, f"{where}.expect.{key}")
+        for key in ("node", "logged_by", "alive", "dead"):
+            named = getattr(row.expect, key)
+            for node in [named] if isinstance(named, str | None) else named:
+                _check_worker(node, workers, f"{where}.expect.{key}")
         _check_worker(row.link.only, workers, f"{where}.link.only")
         _check_flavour(flavour, workers, f"{where}.flavour")
         _check_faults(row, scenario, workers, where)

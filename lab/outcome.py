@@ -29,6 +29,8 @@ from lab.signatures import load_signatures
 
 FIRST_SIGNAL_CODE = 128
 OUT_OF_MEMORY = "out-of-memory"
+KILLED = FIRST_SIGNAL_CODE + signal.SIGKILL
+BROKEN_PIPE = FIRST_SIGNAL_CODE + signal.SIGPIPE
 BY_FAULT = "killed-by-fault"
 """Signatures that no log line has."""
 
@@ -106,8 +108,8 @@ def _classify(evidence: Evidence) -> Outcome:
     ours = [name for name in nodes if name != "toxiproxy"]
     if lost := [name for name in ours if not evidence.has_log(name)]:
         return Outcome("error", reason=f"the evidence is incomplete: no log of {', '.join(lost)}")
-    starved = [name for name, state in nodes.items() if state["oom_killed"]]
     limited = starved_by_fault(events)
+    starved = [name for name, state in nodes.items() if _starved(name, state, limited, events)]
     if unlimited := [name for name in starved if name not in limited]:
         return Outcome("error", node=unlimited[0], reason="killed at its memory limit")
 
@@ -134,7 +136,8 @@ def _classify(evidence: Evidence) -> Outcome:
         died = _failure("crash", evidence, "head", phase, nodes, alive)
         return _with(died, signature=BY_FAULT, logged_by=None, line="(a fault ended it)")
     dead = [name for name in dead if name not in struck]
-    crashed = [name for name in dead if (nodes[name]["exit"] or 0) > FIRST_SIGNAL_CODE]
+    codes = {name: int(nodes[name]["exit"] or 0) for name in dead}
+    crashed = {name: code for name, code in codes.items() if code > FIRST_SIGNAL_CODE}
     if crashed:
         return _failure("crash", evidence, _first(crashed, evidence), phase, nodes, alive)
     if hang := next((e for e in events if e["event"] == "over-budget"), None):
@@ -143,6 +146,17 @@ def _classify(evidence: Evidence) -> Outcome:
     if dead:
         return _failure("refused", evidence, dead[0], phase, nodes, alive)
     return _with(_judge_answers(evidence, phase), alive=alive, shutdown=shutdown)
+
+
+def _starved(
+    name: str, state: dict[str, Any], limited: set[str], events: list[dict[str, Any]]
+) -> bool:
+    """Whether the kernel killed it for its memory. The engine may not know that yet: a node
+    under a fault that takes memory away, killed by nothing else, is one as well."""
+    if state["oom_killed"] or name not in limited or state["exit"] != KILLED:
+        return bool(state["oom_killed"])
+    sent = any(e["event"] == "signal" and e["node"] == name for e in events)
+    return not sent and not _by_fault(name, state["finished"], events)
 
 
 def _by_fault(node: str, finished: float, events: list[dict[str, Any]]) -> bool:
@@ -211,15 +225,17 @@ def _failure(
     )
 
 
-def _first(crashed: list[str], evidence: Evidence) -> str:
+def _first(crashed: dict[str, int], evidence: Evidence) -> str:
     """Which of the crashed nodes, in order of their ends, was the cause of the others' end.
 
-    A head dies of its worker's death, and no worker of its head's; but the engine may note the two
-    ends the other way round, since a peer's connection breaks before the engine knows.
+    A head dies of its worker's death; but the engine may note the two ends the other way round,
+    since a peer's connection breaks before the engine knows. A worker dies of its head's only by
+    SIGPIPE: it was about to answer.
     """
-    workers = [name for name in crashed if name != "head"]
+    workers = [n for n, code in crashed.items() if n != "head" and code != BROKEN_PIPE]
     _, logged_by, _ = _signature(evidence)
-    return logged_by if logged_by in workers else (workers or crashed)[0]
+    first = workers or [name for name in ("head", *crashed) if name in crashed]
+    return logged_by if logged_by in workers else first[0]
 
 
 def _signature(evidence: Evidence) -> tuple[str | None, str | None, str | None]:

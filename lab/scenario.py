@@ -56,10 +56,10 @@ class Expect(toml.Strict, strict=True):
     signature: str | None = None
     logged_by: Annotated[str, Field(pattern=r"^(head|worker\d*)$")] | None = None
     exit: Annotated[int, Field(ge=1, le=255)] | None = None
-    alive: list[Annotated[str, Field(pattern=r"^(head|worker)$")]] = []
-    """Of which kind one must have lived to the end of the work."""
-    dead: list[Annotated[str, Field(pattern=r"^(head|worker)$")]] = []
-    """Of which kind none may have."""
+    alive: list[Annotated[str, Field(pattern=r"^(head|worker\d*)$")]] = []
+    """Who must have lived to the end of the work; `worker`: one of them."""
+    dead: list[Annotated[str, Field(pattern=r"^(head|worker\d*)$")]] = []
+    """Who must not have; `worker`: none of them."""
     buffers: dict[str, dict[str, Annotated[float, Field(ge=0)]]] = {}
     """What the head must have logged: what the buffer holds -> device -> MiB (within 0.01)."""
     workers_used: Annotated[int, Field(ge=0)] | None = None

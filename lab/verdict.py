@@ -91,7 +91,7 @@ def _differences(outcome: Outcome, expect: Expect) -> list[str]:
     found += differences(outcome.after, expect.after)
     for kinds, wanted, words in ((expect.alive, True, "no"), (expect.dead, False, "a")):
         for kind in kinds:
-            if any(node.startswith(kind) for node in outcome.alive) != wanted:
+            if any(_agrees(kind, node) for node in outcome.alive) != wanted:
                 found.append(f"{words} {kind} alive at the end")
     return found
 

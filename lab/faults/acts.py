@@ -23,6 +23,10 @@ NANO_CPUS = (os.cpu_count() or 1) * 1_000_000_000
 LISTENS_SECONDS = 10.0
 WORKER_PORT = 50052
 
+KILLED = 137
+STATE_SECONDS = 2.0
+"""How long a process may take to stop or go on after the signal."""
+
 CHILD = "$(cat /proc/1/task/1/children)"
 """llama.cpp's process: process 1 is an init."""
 
@@ -44,7 +48,12 @@ def shell(topology: Topology, name: str, script: str) -> str:
 
 def signal(topology: Topology, name: str, signal: str) -> None:
     """Send a signal to llama.cpp's process itself."""
-    shell(topology, name, f"kill -{signal.removeprefix('SIG')} {CHILD}")
+    script = f"kill -{signal.removeprefix('SIG')} {CHILD}"
+    result = topology.nodes[name].container.exec_run(["sh", "-c", script])
+    # The node may end before the shell does, which is then killed with it.
+    if result.exit_code not in (0, KILLED):
+        output = result.output.decode(errors="replace").strip()
+        raise LabError(f"exit {result.exit_code} of {script!r}: {output}", where=name)
 
 
 def process_state(topology: Topology, name: str) -> str:

@@ -6,6 +6,7 @@ init, would stop nothing else.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -148,9 +149,11 @@ def _refuse(topology: Topology, worker: str) -> None:
 
 
 def _expect_state(topology: Topology, target: str, *, stopped: bool) -> dict[str, Any]:
-    state = acts.process_state(topology, target)
-    if state.startswith("T") != stopped:
-        raise LabError(f"{target} is in state {state!r} after the signal")
+    deadline = time.monotonic() + acts.STATE_SECONDS
+    while (state := acts.process_state(topology, target)).startswith("T") != stopped:
+        if time.monotonic() > deadline:
+            raise LabError(f"{target} is in state {state!r} after the signal")
+        time.sleep(0.02)
     return {"state": state}
 
 

@@ -20,6 +20,7 @@ from lab.evidence import Evidence
 from lab.faults import KINDS, AnyFault, Fault, acts
 from lab.faults.driver import head_health
 from lab.images import ImageSpec
+from lab.scenario import Link
 from lab.topology import NodePlan, Plan, Topology
 from tests.integration.conftest import FIXED
 from tests.integration.through_link import Head, echo_behind
@@ -43,7 +44,7 @@ def topology(
         toxiproxy=images.ensure_toxiproxy().id,
         model=models.build(models.STANDARD["llama"]).path,
         env={"LLAMA_CACHE": "/tmp/c"},  # noqa: S108 - inside the node
-        latency_ms=0,
+        link=Link(),
         labels=labels,
     )
     with Topology(client, plan, Evidence.create(folder, "faults")) as topology:

@@ -22,6 +22,11 @@ EXAMPLES: list[tuple[str, tuple[str, ...], str]] = [
     ("op-limit", WORKERS, "ggml_cuda_compute_forward: ARGSORT failed"),
     ("unsupported-op", WORKERS, "ggml_metal_op_encode_impl: error: unsupported op 'TOP_K'"),
     ("rpc-connect-failed", HEAD, "Failed to connect to worker1:50051"),
+    (
+        "rpc-handshake-failed",
+        HEAD,
+        "ggml-rpc.cpp:550: RPC handshake failed for worker1:50051",
+    ),
     ("rpc-version-mismatch", ANY, "RPC server version mismatch: 6.0.0"),
     ("rpc-version-mismatch", ANY, "RPC client version mismatch"),
     ("rpc-remote-crashed", HEAD, LOST),
