@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.evidence import Evidence
 from lab.images import ImageSpec
 from lab.models import ModelSpec
+from lab.observe import HELLO_BYTES
 from lab.outcome import classify
 from lab.scenario import Budget, Expect, Link, Workload
 
@@ -209,5 +210,11 @@ def _bytes(
     tokens: int,
 ) -> Amount:
     """Bytes of a token, from runs that differ by `tokens`; its error from runs that do not."""
-    spread = statistics.pstdev(its[link][way] for its in alike)
+    spread = statistics.pstdev(its[link][way] for its in alike if _counted(its, link))
+    if not _counted(more, link) or not _counted(base, link):
+        raise LabError(f"the bytes of {link} were not counted in time", hint="run it again")
     return Amount((more[link][way] - base[link][way]) / tokens, math.sqrt(2) * spread / tokens)
+
+
+def _counted(traffic: dict[str, dict[str, int]], link: str) -> bool:
+    return traffic[link]["up"] > HELLO_BYTES

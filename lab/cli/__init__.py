@@ -19,6 +19,7 @@ VERBS = (
     "nightly",
     "bisect",
     "workarounds",
+    "bill",
     "judge",
     "diff",
     "clean",

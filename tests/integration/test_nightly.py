@@ -7,8 +7,9 @@ import os
 import subprocess
 from pathlib import Path
 
+from lab.errors import Exit
 from lab.nightly.compare import Kind
-from tests.integration.conftest import FIXED, lab_command, scenario_text
+from tests.integration.conftest import AFFECTED, CRASH, FIXED, lab_command, scenario_text
 
 ROW = f"""
 [[case]]
@@ -44,3 +45,22 @@ def test_a_case_with_a_random_fault_is_flaky_and_one_without_is_not(tmp_path: Pa
         "steady": "pass",
     }, done.stdout
     assert done.returncode == Kind.FLAKY
+
+
+def test_a_case_that_fails_in_another_way_is_a_changed_signature(tmp_path: Path) -> None:
+    head = f'[[case]]\npin = "{AFFECTED}"\nmodel = "glm-dsa"\nworkers = 2\n'
+    gone = 'faults = [{ kind = "kill", on = "worker1" }]\n'
+    file = tmp_path / "change.toml"
+    codes = []
+    for planted in ("", gone):
+        file.write_text(scenario_text(head + planted + CRASH))
+        done = subprocess.run(
+            lab_command("nightly", str(file), "--no-build"),
+            env=os.environ | {"RPCLAB_RUNS": str(tmp_path / "runs")},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        codes.append(done.returncode)
+    assert codes == [Exit.OK, Exit.FAIL | Kind.CHANGED_SIGNATURE], done.stdout
+    assert "changed signature" in done.stdout
