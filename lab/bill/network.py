@@ -17,7 +17,7 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Network:
-    """Of every link: `rtt` in seconds, there and back; `bandwidth` in bytes per second, each way."""
+    """Of every link: `rtt` in seconds, there and back; `bandwidth` in bytes per second."""
 
     rtt: float
     bandwidth: float
