@@ -82,7 +82,9 @@ class Links:
             for sample in family.samples:
                 if sample.name == SENT:
                     name = DIRECTIONS[sample.labels["direction"]]
-                    found.setdefault(sample.labels["proxy"], {})[name] = int(sample.value)
+                    # One sample for each address that the link had.
+                    held = found.setdefault(sample.labels["proxy"], {})
+                    held[name] = held.get(name, 0) + int(sample.value)
         return found
 
     def add_toxic(
